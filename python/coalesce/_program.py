@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import pickle
 import shutil
 import subprocess
@@ -117,7 +118,7 @@ def _files(sources: Sequence[Source], folder: Path) -> List[str]:
 @contextlib.contextmanager
 def replaced(path: "os.PathLike[str]") -> Iterator[str]:
     """Yields a path to write to; the file appears, or replaces an older one, once complete."""
-    unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+    unfinished = f"{os.fspath(path)}.{os.getpid()}-{secrets.token_hex(4)}.unfinished"
     try:
         yield unfinished
         os.replace(unfinished, path)

@@ -61,11 +61,19 @@ class Reporter:
             return []
         try:
             found = advise(snapshot, time_limit=self._time_limit)
-            report = found.save_html(snapshot.with_name(f"advice-rank{rank()}.html"))
-            said = lines(found, report, snapshot)
+            said = _saved(found, snapshot.with_name(f"advice-rank{rank()}.html"), snapshot)
         except Exception as error:
             said = [f"{snapshot.absolute()} shows what memory was used for. No report: {error}"]
         return [f"coalesce: {line}" for line in said]
+
+
+def _saved(found: Advice, report: Path, snapshot: Path) -> List[str]:
+    """Writes the report and returns its lines. The advice is told also if the file cannot be written."""
+    try:
+        return lines(found, found.save_html(report), snapshot)
+    except OSError as error:
+        *advice, _ = lines(found, report, snapshot)
+        return [*advice, f"No report: {error}. {snapshot.absolute()} shows what memory was used for."]
 
 
 def lines(found: Advice, report: Path, snapshot: Path) -> List[str]:

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 import coalesce
-from coalesce import _program
+from coalesce import _program, _report
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TRACE = CHECKOUT / "workloads/traces/gpt2_small_amp_foreach.csv.gz"
@@ -60,6 +60,16 @@ class Advise(unittest.TestCase):
             path = self.advice.save_html(Path(folder, "a.html"))
             self.assertEqual(path.read_text(encoding="utf-8"), page)
             self.assertEqual([p.name for p in Path(folder).iterdir()], ["a.html"])
+
+    def test_the_advice_is_told_if_the_page_cannot_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "file")
+            file.touch()
+            why, remedy, report = _report._saved(self.advice, file / "a.html", SNAPSHOT)
+            self.assertEqual(why, self.advice.verdict)
+            self.assertIn(self.advice.settings, remedy)
+            self.assertTrue(report.startswith("No report: "), report)
+            self.assertIn(str(SNAPSHOT), report)
 
     def test_a_notebook_shows_the_answer_and_the_settings(self):
         shown = self.advice._repr_html_()

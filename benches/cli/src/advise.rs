@@ -14,7 +14,7 @@ use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
 
 use super::conditions::ConditionFlags;
-use super::output::{self, BOLD, is_stdout, print, print_styled, styled};
+use super::output::{self, BOLD, is_stdout, notice, print, print_styled, styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
@@ -133,23 +133,56 @@ fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::
         !is_printed(&args.json) || !is_printed(&args.html),
         "--json and --html - both go to standard output"
     );
-    for path in args.json.iter().chain(&args.html) {
-        output::ensure_writable(path)?;
-    }
+    let mut files = Files::checked([&args.json, &args.html]);
     let advice = advise(request)?;
     if !is_printed(&args.json) && !is_printed(&args.html) {
         print_styled(&emphasized(&advice))?;
     }
-    if let Some(path) = &args.json {
-        output::write_json(path, &advice)?;
-    }
-    // Last, so that an error here loses nothing.
-    if let Some(path) = &args.html {
+    files.write(&args.json, |path| output::write_json(path, &advice));
+    files.write(&args.html, |path| {
         let today = time::OffsetDateTime::now_utc().date().to_string();
         let page = html::page(request, &advice, &today, deadline)?;
-        output::write(path, page.as_bytes())?;
+        output::write(path, page.as_bytes())
+    });
+    files.ended()
+}
+
+/// The files of an advice. The text is printed and every other file is written also if one of them cannot be.
+#[derive(Default)]
+struct Files {
+    /// Those that cannot be written, and why.
+    failed: Vec<(PathBuf, anyhow::Error)>,
+}
+
+impl Files {
+    /// Checks that files can be written, and says at once which cannot.
+    fn checked<'a>(files: impl IntoIterator<Item = &'a Option<PathBuf>>) -> Self {
+        let check = |path: &PathBuf| {
+            let error = output::ensure_writable(path).err()?;
+            notice(&format!("{error:#}; the answer will be printed"));
+            Some((path.clone(), error))
+        };
+        let failed = files.into_iter().flatten().filter_map(check).collect();
+        Self { failed }
     }
-    Ok(ExitCode::SUCCESS)
+
+    /// Writes a file, unless that is known to fail.
+    fn write(&mut self, file: &Option<PathBuf>, write: impl FnOnce(&Path) -> anyhow::Result<()>) {
+        let Some(path) = file else { return };
+        if self.failed.iter().any(|(failed, _)| failed == path) {
+            return;
+        }
+        let failed = write(path).err().map(|error| (path.clone(), error));
+        self.failed.extend(failed);
+    }
+
+    /// Success, or the error of the first file that could not be written.
+    fn ended(self) -> anyhow::Result<ExitCode> {
+        match self.failed.into_iter().next() {
+            None => Ok(ExitCode::SUCCESS),
+            Some((_, error)) => Err(error),
+        }
+    }
 }
 
 /// The page with its first sentence in bold.
@@ -169,19 +202,15 @@ fn job(
         args.html.is_none(),
         "--html shows one recording; run `coalesce advise` with each of them"
     );
-    if let Some(path) = &args.json {
-        output::ensure_writable(path)?;
-    }
+    let mut files = Files::checked([&args.json]);
     let ranks = requests.iter().map(advise);
     let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
     let job = one_for_all(requests, ranks, deadline);
     if !args.json.as_deref().is_some_and(is_stdout) {
         print(&report::job::page(&job))?;
     }
-    if let Some(path) = &args.json {
-        output::write_json(path, &job)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    files.write(&args.json, |path| output::write_json(path, &job));
+    files.ended()
 }
 
 fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {

@@ -71,18 +71,25 @@ pub struct Args {
 const ROOMY: u64 = 1 << 44;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let report = match report(args) {
-        Ok(report) => report,
+    let (report, run) = match report(args) {
+        Ok(found) => found,
         Err(error) => return Ok(failed(&error, 2)),
     };
     match args.json {
         true => print_json(&report)?,
         false => print(&answer::page(&report))?,
     }
+    // Last, so that an error here does not lose the answer.
+    if let Some(path) = &args.save
+        && let Err(error) = run.save(path)
+    {
+        return Ok(failed(&error, 2));
+    }
     Ok(ExitCode::from(u8::from(!report.fits())))
 }
 
-fn report(args: &Args) -> anyhow::Result<FitsReport> {
+/// The answer, and the run that it is about.
+fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     ensure!(
         args.reserve_for_others < args.memory,
         "--reserve-for-others leaves no memory for the program"
@@ -106,13 +113,11 @@ fn report(args: &Args) -> anyhow::Result<FitsReport> {
             (program, run, verdict, None)
         }
     };
-    if let Some(path) = &args.save {
-        run.save(path)?;
-    }
-    Ok(FitsReport {
+    let report = FitsReport {
         largest,
         ..FitsReport::of(&program, device, &run, verdict)
-    })
+    };
+    Ok((report, run))
 }
 
 /// The program with the largest number with which it fits.

@@ -1,10 +1,11 @@
 //! Where results, sweeps and recorded traces are found, and how files are written.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use tempfile::NamedTempFile;
 
 /// The folder that marks a checkout, and holds the recorded traces.
 const TRACES: &str = "workloads/traces";
@@ -101,13 +102,7 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     if fs::metadata(&target).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
         return fs::write(&target, contents).with_context(cannot);
     }
-    let mut unfinished = target.clone().into_os_string();
-    unfinished.push(".unfinished");
-    let written = replace(&target, Path::new(&unfinished), contents);
-    if written.is_err() {
-        let _ = fs::remove_file(&unfinished);
-    }
-    written.with_context(cannot)
+    replace(&target, contents).with_context(cannot)
 }
 
 /// Checks that [`write()`] can create or replace a file, before the work that produces its contents. The file
@@ -129,27 +124,48 @@ pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(folder).with_context(cannot)?;
-    let mut probe = path.to_owned().into_os_string();
-    probe.push(".unfinished");
-    fs::File::create(&probe).with_context(cannot)?;
-    fs::remove_file(&probe).with_context(cannot)
+    fs::create_dir_all(folder_of(path)).with_context(cannot)?;
+    let probe = unfinished(path).with_context(cannot)?;
+    probe.close().with_context(cannot)
 }
 
-fn replace(target: &Path, unfinished: &Path, contents: &[u8]) -> io::Result<()> {
+fn replace(target: &Path, contents: &[u8]) -> io::Result<()> {
     let old = fs::metadata(target).ok().map(|file| file.permissions());
     if old.as_ref().is_some_and(fs::Permissions::readonly) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    fs::write(unfinished, contents)?;
+    let mut file = unfinished(target)?;
+    file.write_all(contents)?;
     if let Some(old) = old {
-        fs::set_permissions(unfinished, old)?;
+        file.as_file().set_permissions(old)?;
     }
-    fs::rename(unfinished, target)
+    file.persist(target)?;
+    Ok(())
+}
+
+/// A new file beside `target`, in which its contents are written until they are complete. Its name is its own, so that
+/// several writers do not disturb each other. It is removed on drop.
+fn unfinished(target: &Path) -> io::Result<NamedTempFile> {
+    let name = target.file_name().unwrap_or_default();
+    // The names of files have a limit, and the name needs room for its end.
+    let prefix: String = name.to_string_lossy().chars().take(40).collect();
+    let prefix = format!("{prefix}.");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(".unfinished");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // As for any new file, less what the umask takes.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder_of(target))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +174,27 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn several_writers_of_a_file_do_not_disturb_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results.csv");
+        let contents = |writer: u8| vec![b'0' + writer; 1000 * (1 + usize::from(writer))];
+        thread::scope(|scope| {
+            for writer in 0..4 {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        ensure_writable(file).unwrap();
+                        write(file, &contents(writer)).unwrap();
+                        let read = fs::read(file).unwrap();
+                        assert!((0..4).any(|one| read == contents(one)), "{}", read.len());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 
     /// Replacing a device such as `/dev/null` would break it for every process.
     #[cfg(unix)]

@@ -28,10 +28,15 @@ impl Drop for Journal {
 }
 
 impl Journal {
-    /// The path of the journal for a file of results.
+    /// The path of the journal for a file of results. It depends on the file alone, because the next run must find it; a
+    /// symbolic link has the journal of its file.
     #[must_use]
     pub fn path_for(results: &Path) -> PathBuf {
-        let mut path = results.as_os_str().to_owned();
+        let path = match results.is_symlink() {
+            true => fs::canonicalize(results).ok(),
+            false => None,
+        };
+        let mut path = path.unwrap_or_else(|| results.to_owned()).into_os_string();
         path.push(".journal");
         path.into()
     }
@@ -46,15 +51,14 @@ impl Journal {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(cannot)?;
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(path).with_context(cannot)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                bail!("{}: another sweep is writing this file", path.display())
+        // The sweep that had the lock may have removed the journal since it was opened here.
+        const ATTEMPTS: usize = 10;
+        let mut file = locked(path)?;
+        for _ in 1..ATTEMPTS {
+            if is_at(&file, path) {
+                break;
             }
-            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+            file = locked(path)?;
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text)
@@ -102,6 +106,36 @@ impl Journal {
         let cannot = || format!("cannot write {}", self.path.display());
         self.file.write_all(text).with_context(cannot)
     }
+}
+
+/// Opens or creates a journal and locks it.
+fn locked(path: &Path) -> anyhow::Result<File> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(path).with_context(cannot)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("{}: another sweep is writing this file", path.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
+    }
+}
+
+/// Whether the open file is the one at this path.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |it: fs::Metadata| (it.dev(), it.ino());
+    let there = fs::metadata(path).map(identity).ok();
+    there.is_some() && there == file.metadata().map(identity).ok()
+}
+
+/// An open file cannot be removed.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
 }
 
 /// A row as a line of CSV, or the names of the columns.
@@ -195,6 +229,32 @@ mod tests {
         drop(journal);
         Journal::open(&path, "sweep 1").unwrap();
         drop(copy);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_has_the_journal_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let (file, link) = (folder.join("out.csv"), folder.join("link.csv"));
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(Journal::path_for(&file), folder.join("out.csv.journal"));
+        assert_eq!(Journal::path_for(&link), Journal::path_for(&file));
+    }
+
+    /// Two sweeps would write journals of the same name.
+    #[cfg(unix)]
+    #[test]
+    fn a_journal_that_was_removed_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("removed");
+        let opened = locked(&path).unwrap();
+        assert!(is_at(&opened, &path));
+        fs::remove_file(&path).unwrap();
+        assert!(!is_at(&opened, &path));
+        let (_journal, _) = Journal::open(&path, "sweep 1").unwrap();
+        assert!(!is_at(&opened, &path));
     }
 
     #[test]

@@ -78,8 +78,6 @@ fn json_goes_to_a_file_beside_the_text() {
             .unwrap()
             .starts_with("<!doctype html>")
     );
-    let unwritable = format!("--json={}", folder.display());
-    coalesce(&["advise", &small, &unwritable], "", &[]).failure(1, &["advise_json"]);
 }
 
 #[test]
@@ -274,15 +272,39 @@ fn the_ranks_of_a_job_get_one_setting() {
     }
 }
 
+/// The advice that was found is printed, other files are written, and the program fails.
+#[cfg(target_os = "linux")]
 #[test]
-fn a_report_that_cannot_be_written_is_refused_before_the_search() {
+fn a_file_that_cannot_be_written_loses_no_advice() {
     let folder = scratch_folder("unwritable");
-    let file = scratch("occupied", String::new());
-    for target in [folder, file.join("report.html")] {
+    let occupied = scratch("occupied", String::new());
+    let page = folder.join("page.html");
+    let full = std::path::Path::new("/dev/full");
+    for target in [&folder, full, &occupied.join("report.html")] {
         let target = target.to_str().unwrap();
-        coalesce(&["advise", &fragmented(), "--html", target], "", &[])
-            .failure(1, &["cannot write"]);
+        let to_json = format!("--json={target}");
+        let page = page.to_str().unwrap();
+        let (small, one) = (fragmented(), trace("example_interleaved_free"));
+        for arguments in [
+            &["advise", &small, "--html", target][..],
+            &["advise", &small, &to_json, "--html", page],
+            &["advise", &one, &one, &to_json],
+        ] {
+            let ended = coalesce(arguments, "", &[]);
+            assert_eq!(ended.code, Some(1), "{}", ended.err);
+            assert!(ended.out.contains("Reliability") || arguments.contains(&&*one));
+            assert!(ended.out.lines().count() > 5, "{}", ended.out);
+            let last = ended.err.lines().last().unwrap();
+            assert!(
+                last.contains("cannot write") && last.contains(target),
+                "{last}"
+            );
+        }
+        let written = fs::read_to_string(page).unwrap();
+        assert!(written.starts_with("<!doctype html>"));
+        fs::remove_file(page).unwrap();
     }
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
 }
 
 #[test]

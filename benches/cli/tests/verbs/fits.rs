@@ -160,6 +160,18 @@ fn the_snapshot_is_kept_on_request() {
     let below_a_file = format!("{path}/kept.pickle");
     let nowhere = ["--memory", "2GiB", "--save", &below_a_file];
     fits("fits-nowhere", &nowhere, &[], &[]).failure(2, &[&below_a_file]);
+    // The answer is printed first.
+    if cfg!(target_os = "linux") {
+        let full = ["--memory", "2GiB", "--save", "/dev/full"];
+        let ended = fits("fits-full", &full, &[], &[("NEED", "1")]);
+        assert_eq!(ended.code, Some(2));
+        assert!(ended.out.starts_with("The program fits"), "{}", ended.out);
+        assert!(
+            ended.err.contains("cannot write /dev/full"),
+            "{}",
+            ended.err
+        );
+    }
     let both = ["--memory", "2GiB", "--save", "-"];
     fits("fits-both", &both, &[], &[]).failure(2, &["--save"]);
 }

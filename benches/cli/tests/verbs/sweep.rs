@@ -140,6 +140,29 @@ fn an_interrupted_or_partitioned_sweep_gives_the_same_results() {
     );
 }
 
+/// Also one that writes through a link to the same file.
+#[cfg(unix)]
+#[test]
+fn a_second_sweep_to_the_same_file_is_refused() {
+    use coalesce_bench::sweep::journal::Journal;
+
+    let folder = scratch_folder("sweep_twice");
+    let (sweep, out, link) = (
+        sweep(&folder),
+        folder.join("out.csv"),
+        folder.join("link.csv"),
+    );
+    fs::write(&out, "").unwrap();
+    std::os::unix::fs::symlink(&out, &link).unwrap();
+    let (first, _) = Journal::open(&Journal::path_for(&out), "# coalesce sweep").unwrap();
+    let refused = &["out.csv.journal", "another sweep is writing this file"];
+    run(&sweep, &out, &[]).failure(1, refused);
+    run(&sweep, &link, &[]).failure(1, refused);
+    let journal = fs::read_to_string(folder.join("out.csv.journal")).unwrap();
+    assert!(journal.starts_with("# coalesce sweep\n"), "{journal}");
+    drop(first);
+}
+
 #[test]
 fn a_journal_of_another_sweep_is_rejected() {
     let folder = scratch_folder("sweep_other");
