@@ -7,9 +7,11 @@
 //! - [`report`]: tables, comparisons and plots of results.
 //! - [`realism`]: compares generated workloads with the recorded ones that they imitate.
 //! - [`convert`]: writes a workload in the formats of other tools.
+//! - [`file_name`]: names of files that are made from names of workloads.
 //! - [`text`]: amounts, durations and tables as people read them.
 
 pub mod convert;
+pub mod file_name;
 pub mod measure;
 pub mod realism;
 pub mod report;

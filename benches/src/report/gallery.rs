@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use plotters::style::RGBColor;
 
+use crate::file_name::FileNames;
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
 use crate::measure::results;
@@ -80,6 +81,8 @@ impl Kind {
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
 pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow::Result<()> {
     let is_wanted = |kind| wanted.contains(&kind);
+    // Each kind of plot of a workload has its folder.
+    let (mut pareto_files, mut curve_files, mut timeline_files) = Default::default();
     let write = |name: &str, svg: String| results::write(&folder.join(name), svg.as_bytes());
     let mut rows = Cow::Borrowed(rows);
     if differ(&rows, |row| &row.torch) {
@@ -103,7 +106,7 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
     if is_wanted(Kind::Pareto) && differ(&rows, |row| &row.policy) {
         for (workload, points) in pareto::points(&rows) {
             if !points.is_empty() {
-                let name = format!("pareto/{}.svg", file_name(&workload));
+                let name = format!("pareto/{}", file_name(&mut pareto_files, &workload));
                 write(&name, tradeoff(&workload, &points)?)?;
             }
         }
@@ -113,7 +116,7 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
         false => Vec::new(),
     };
     for (workload, curves) in curves {
-        let name = format!("driver_time/{}.svg", file_name(&workload));
+        let name = format!("driver_time/{}", file_name(&mut curve_files, &workload));
         write(&name, driver_time(&workload, &curves)?)?;
     }
     if !is_wanted(Kind::Timeline) {
@@ -124,7 +127,7 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
     let progress = Progress::new("timelines", Some(worst.len() as u64));
     for row in worst {
         let line = layout.line_of(row);
-        let name = format!("timeline/{}.svg", file_name(&line));
+        let name = format!("timeline/{}", file_name(&mut timeline_files, &line));
         write(&name, over_time(plan, row, &rows)?)?;
         progress.add(1, &line);
     }
@@ -139,8 +142,8 @@ fn differ(rows: &[Row], column: fn(&Row) -> &String) -> bool {
 }
 
 /// The name of the file for a workload and its seed.
-fn file_name(line: &str) -> String {
-    line.replace(" #", "-seed")
+fn file_name(names: &mut FileNames, line: &str) -> String {
+    names.of(line, &line.replace(" #", "-seed"), "svg")
 }
 
 /// What rows of different workloads have in common: how the workload is run.
@@ -421,7 +424,9 @@ mod tests {
 
     #[test]
     fn files_have_names_without_spaces() {
-        assert_eq!(file_name("churn #3"), "churn-seed3");
+        let mut names = FileNames::default();
+        assert_eq!(file_name(&mut names, "churn #3"), "churn-seed3.svg");
+        assert_ne!(file_name(&mut names, "churn-seed3"), "churn-seed3.svg");
     }
 
     #[test]

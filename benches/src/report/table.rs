@@ -35,9 +35,12 @@ impl<'a> Layout<'a> {
     /// The name of a row's line.
     #[must_use]
     pub fn line_of(&self, row: &Row) -> String {
+        let name = &row.workload;
         match row.seed {
-            Some(seed) => format!("{} #{seed}", row.workload),
-            None => row.workload.clone(),
+            Some(seed) => format!("{name} #{seed}"),
+            // Without the second mark, it would be the line of another workload with a seed.
+            None if ends_like_a_seed(name) => format!("{name} #"),
+            None => name.clone(),
         }
     }
 
@@ -102,6 +105,11 @@ impl<'a> Layout<'a> {
     fn distinct(&self, name: impl Fn(&Row) -> String) -> Vec<String> {
         in_order(self.rows.iter().map(name))
     }
+}
+
+fn ends_like_a_seed(name: &str) -> bool {
+    let end = name.rsplit_once(" #").map(|(_, end)| end);
+    end.is_some_and(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn in_order(names: impl Iterator<Item = String>) -> Vec<String> {
@@ -179,4 +187,30 @@ fn table(
         table.row([line, requested].into_iter().chain(cells));
     }
     Some(table.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::record::tests::row;
+
+    #[test]
+    fn different_workloads_have_different_lines() {
+        let names = [
+            ("x", Some(1)),
+            ("x #1", None),
+            ("x #1 #", None),
+            ("x #", None),
+            ("x", None),
+        ];
+        let lines = names.map(|(workload, seed)| {
+            let workload = workload.to_owned();
+            Layout::of(&[]).line_of(&Row {
+                workload,
+                seed,
+                ..row()
+            })
+        });
+        assert_eq!(lines, ["x #1", "x #1 #", "x #1 # #", "x # #", "x"]);
+    }
 }

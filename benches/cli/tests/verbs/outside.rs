@@ -1,9 +1,12 @@
 //! Text from outside: long names, control characters, names that become file names.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use coalesce_bench::measure::record::{self, Row};
 
 use super::verify::{file, snapshot};
-use super::{coalesce, scratch};
+use super::{coalesce, scratch, scratch_folder};
 
 /// More characters than the formatting macros can pad to.
 const LONG: usize = 70_000;
@@ -50,4 +53,63 @@ fn long_names_are_printed() {
             .success()
             .contains("sss")
     );
+}
+
+/// All files in a folder and in those in it.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_in(&path)),
+            false => files.push(path),
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Two of the names differ only in what a file name cannot hold, and one looks like another with its seed.
+#[test]
+fn plots_stay_in_their_folder_and_apart() {
+    let names = [
+        "../../../outside",
+        "/tmp/outside-of-all",
+        "a/b",
+        "a%2Fb",
+        "churn",
+        "churn-seed1",
+        "churn #1",
+        "plain",
+        "PLAIN",
+        &"long".repeat(100),
+    ];
+    let folder = scratch_folder("outside-plots");
+    let mut sweep = "[settings]\ndefault = \"\"\n".to_owned();
+    for name in names {
+        let family = match name {
+            "churn" => "family = \"churn\"",
+            _ => "family = \"experiment\"",
+        };
+        sweep += &format!("[[workload]]\nname = {name:?}\n{family}\n");
+    }
+    sweep += "[[run]]\nseeds = [1, 2]\npolicies = [\"pytorch\", \"tlsf\"]\n";
+    let path = folder.join("sweep.toml");
+    fs::write(&path, sweep).unwrap();
+    let (sweep, results, plots) = (
+        path.to_str().unwrap(),
+        folder.join("results.csv"),
+        folder.join("below/plots"),
+    );
+    let (results, out) = (results.to_str().unwrap(), plots.to_str().unwrap());
+    coalesce(&["sweep", sweep, "--out", results], "", &[]).success();
+    coalesce(&["plot", sweep, results, "--out", out], "", &[]).success();
+    let mut outside = files_in(&folder);
+    outside.retain(|file| !file.starts_with(&plots));
+    assert_eq!(outside, [PathBuf::from(results), path]);
+    assert!(!Path::new("/tmp/outside-of-all.svg").exists());
+    let drawn = files_in(&plots.join("pareto"));
+    assert_eq!(drawn.len(), names.len() + 1, "one for each seed: {drawn:?}");
+    assert!(plots.join("pareto/churn-seed1.svg").exists());
+    assert!(plots.join("pareto/plain.svg").exists());
 }

@@ -1,0 +1,170 @@
+//! Names of files that are made from names of workloads.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use crate::sweep::entry::digest;
+
+/// Longer names are cut. Most file systems allow 255 bytes, which include the extension.
+const LONGEST: usize = 200;
+
+/// The names of the files of one folder. All writers that make files for names take the names of the files from here, so
+/// that no file is outside its folder and no two names have one file.
+///
+/// A name is the name of its file, apart from this:
+///
+/// - What no file system should see is written as `%` and the number of each byte, as in a URL: separators of folders, the
+///   other characters that Windows reserves, controls, `%` itself, white space at an end, a dot at the start, and symbols and
+///   marks outside ASCII.
+/// - A name of more than 200 bytes is cut, and gets a digest of the whole name.
+/// - A name that an earlier owner has gets a number, also if it differs in case, because that is the same on some file systems.
+#[derive(Clone, Debug, Default)]
+pub struct FileNames {
+    /// The name of each file in small letters, and its owner.
+    taken: HashMap<String, String>,
+}
+
+impl FileNames {
+    /// The name of the file of an owner who is to have this name. It is the same each time, and no other owner's.
+    pub fn of(&mut self, owner: &str, name: &str, extension: &str) -> String {
+        let encoded = encoded(name);
+        let numbered = |number: u32| match number {
+            1 => format!("{encoded}.{extension}"),
+            _ => format!("{encoded}%~{number}.{extension}"),
+        };
+        let mut number = 1;
+        loop {
+            let file = numbered(number);
+            let taken = self.taken.entry(file.to_lowercase());
+            if taken.or_insert_with(|| owner.to_owned()) == owner {
+                return file;
+            }
+            number += 1;
+        }
+    }
+}
+
+/// A name as a part of a path. Different names stay different.
+fn encoded(name: &str) -> String {
+    let last = name.chars().count().saturating_sub(1);
+    let mut file = String::with_capacity(name.len());
+    for (at, char) in name.chars().enumerate() {
+        let is_plain = match char {
+            '/' | '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|' | '%' => false,
+            '.' => at > 0,
+            ' ' => at > 0 && at < last,
+            _ => char.is_ascii_graphic() || char.is_alphanumeric(),
+        };
+        match is_plain && !(at == 0 && is_device(name)) {
+            true => file.push(char),
+            false => percent(char, &mut file),
+        }
+    }
+    if file.is_empty() {
+        return "%".to_owned();
+    }
+    if file.len() > LONGEST {
+        let end = (0..=LONGEST).rfind(|&end| file.is_char_boundary(end));
+        file.truncate(end.unwrap_or_default());
+        file = format!("{file}%~{}", digest(name.as_bytes()));
+    }
+    file
+}
+
+fn percent(char: char, to: &mut String) {
+    for byte in char.encode_utf8(&mut [0; 4]).bytes() {
+        // Writing to a string cannot fail.
+        let _ = write!(to, "%{byte:02X}");
+    }
+}
+
+/// Whether Windows takes a file of this name, with any extension, for a device.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end();
+    let stem = stem.to_ascii_uppercase();
+    let port = stem.strip_prefix("COM").or(stem.strip_prefix("LPT"));
+    let mut digit = port.unwrap_or_default().chars();
+    let is_port = digit.next().is_some_and(|it| it.is_ascii_digit()) && digit.next().is_none();
+    is_port || ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Component, Path};
+
+    use super::*;
+
+    fn of(name: &str) -> String {
+        FileNames::default().of(name, name, "svg")
+    }
+
+    #[test]
+    fn ordinary_names_stay() {
+        for name in [
+            "gpt2_small-seed3",
+            "a b",
+            "x+y=z,(1)",
+            "größe",
+            "v1.2",
+            "CONV",
+        ] {
+            assert_eq!(of(name), format!("{name}.svg"));
+        }
+    }
+
+    #[test]
+    fn no_name_leaves_its_folder() {
+        let long = "x/".repeat(1000);
+        let names = [
+            "../../x",
+            "/etc/x",
+            "..",
+            ".",
+            "",
+            "a/b",
+            r"a\b",
+            "C:x",
+            "\u{1b}[2J",
+            "\u{202e}gvs",
+            "con",
+            "com1.x",
+            " x ",
+            &long,
+            "\n",
+            "\0",
+        ];
+        let files: BTreeSet<String> = names.into_iter().map(of).collect();
+        assert_eq!(files.len(), names.len());
+        for file in files {
+            let parts: Vec<Component<'_>> = Path::new(&file).components().collect();
+            assert!(matches!(parts[..], [Component::Normal(_)]), "{file}");
+            assert!(
+                file.len() < 240 && !file.contains(['/', '\\', ':']),
+                "{file}"
+            );
+            assert!(!file.starts_with(['.', ' ']) && file.chars().all(|it| !it.is_control()));
+        }
+        assert_eq!(of("../x"), "%2E.%2Fx.svg");
+        assert_eq!(of("nul"), "%6Eul.svg");
+    }
+
+    #[test]
+    fn different_names_have_different_files() {
+        let mut names = FileNames::default();
+        let (long, longer) = ("x".repeat(300), "x".repeat(301));
+        let all = [
+            "a/b", "a%2Fb", "GPT2", "gpt2", "Gpt2", "gpt2%~2", "e\u{301}", "é", "", "%", &long,
+            &longer,
+        ];
+        let files: BTreeSet<String> = all.iter().map(|name| names.of(name, name, "svg")).collect();
+        let folded: BTreeSet<String> = files.iter().map(|file| file.to_lowercase()).collect();
+        assert_eq!(folded.len(), all.len());
+        assert_eq!(
+            names.of("gpt2", "gpt2", "svg"),
+            "gpt2%~2.svg",
+            "the same each time"
+        );
+        assert_eq!(names.of("another", "é", "svg"), "é%~2.svg");
+    }
+}
