@@ -26,6 +26,7 @@
 //!   [`late`]: the driver calls of a steady program; [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
+//! - [`printable`]: text from outside, for people; [`json`]: JSON that can be printed.
 //! - [`conditions`]: those under which a program was recorded. [`clock`]: the time, also in a browser. [`realism`]: recordings and the family members that model them.
 //!
 //! A family sends the same operations for the same parameters and seed on every platform; tests compare a
@@ -48,6 +49,7 @@ pub mod demand;
 pub mod families;
 pub mod formats;
 pub mod input;
+pub mod json;
 pub mod late;
 pub mod lifetimes;
 pub mod limited;
@@ -57,6 +59,7 @@ pub mod op;
 mod ops;
 pub mod perturbed;
 pub mod presets;
+pub mod printable;
 pub mod realism;
 pub mod recorded;
 pub mod replay;
