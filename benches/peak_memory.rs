@@ -8,6 +8,7 @@ mod plain;
 use std::io::{Write, stdout};
 
 use anyhow::ensure;
+use coalesce_alloc::printable;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
@@ -43,7 +44,11 @@ fn run() -> anyhow::Result<()> {
     gallery::draw(&plan, &rows, &folder, &Kind::ALL)?;
     shown?;
     let count = rows.len();
-    writeln!(stdout(), "\n{count} rows and plots in {}", folder.display())?;
+    writeln!(
+        stdout(),
+        "\n{count} rows and plots in {}",
+        printable::path(&folder)
+    )?;
     ensure!(failures.is_empty(), "failed cells: {}", failures.join("; "));
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use coalesce_alloc::printable;
 use coalesce_bench::report::plot::speed::speed;
 
 fn main() -> anyhow::Result<()> {
@@ -11,7 +12,7 @@ fn main() -> anyhow::Result<()> {
     let (Some(table), Some(plot), None) = (files.next(), files.next(), files.next()) else {
         anyhow::bail!("usage: plot_speed TABLE.csv PLOT.svg");
     };
-    let rows = fs::File::open(&table).with_context(|| table.display().to_string())?;
-    let svg = speed(rows).with_context(|| table.display().to_string())?;
-    fs::write(&plot, svg).with_context(|| plot.display().to_string())
+    let rows = fs::File::open(&table).with_context(|| printable::path(&table).to_string())?;
+    let svg = speed(rows).with_context(|| printable::path(&table).to_string())?;
+    fs::write(&plot, svg).with_context(|| printable::path(&plot).to_string())
 }

@@ -74,6 +74,8 @@
 //! assert_eq!(allocator.stats().reserved_bytes.all().current, 0);
 //! # Ok::<(), coalesce_alloc::Error>(())
 //! ```
+// Text from outside is printed only where its control characters are taken out.
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 // Only the CUDA driver needs unsafe code.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 // No input makes the library panic.
@@ -97,6 +99,7 @@ mod managed;
 mod mempool;
 pub mod placement;
 pub mod policy;
+pub mod printable;
 mod private_pools;
 pub mod pytorch;
 pub mod release;

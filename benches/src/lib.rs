@@ -9,6 +9,8 @@
 //! - [`convert`]: writes a workload in the formats of other tools.
 //! - [`file_name`]: names of files that are made from names of workloads.
 //! - [`text`]: amounts, durations and tables as people read them.
+// Text from outside is printed only where its control characters are taken out.
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod convert;
 pub mod file_name;

@@ -14,7 +14,7 @@ use crate::measure::cell::Cell;
 use crate::measure::profile::{PUBLISHED, Profile};
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
-use crate::text::{Column, Table, percent};
+use crate::text::{self, Column, Table, percent};
 
 /// The settings under which efficiencies are compared.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
@@ -128,16 +128,16 @@ pub fn markdown(pairs: &[Pair]) -> String {
         let [recorded, _] = &pair.recorded;
         let share = |row: &Row| percent(row.efficiency.unwrap_or(0.0));
         table.row([
-            pair.name.to_owned(),
-            (recorded.peak_requested_bytes >> 20).to_string(),
-            format!("{} %", signed(100.0 * peak)),
-            recorded.events.to_string(),
-            format!("{} %", signed(100.0 * events)),
-            share(recorded),
-            signed(100.0 * default),
-            share(&pair.recorded[1]),
-            signed(100.0 * expandable),
-            if pair.is_close() { "yes" } else { "**no**" }.to_owned(),
+            pair.name.into(),
+            (recorded.peak_requested_bytes >> 20).to_string().into(),
+            format!("{} %", signed(100.0 * peak)).into(),
+            recorded.events.to_string().into(),
+            format!("{} %", signed(100.0 * events)).into(),
+            share(recorded).into(),
+            signed(100.0 * default).into(),
+            share(&pair.recorded[1]).into(),
+            signed(100.0 * expandable).into(),
+            text::Cell::marked(if pair.is_close() { "yes" } else { "**no**" }),
         ]);
     }
     table.markdown()

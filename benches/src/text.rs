@@ -4,7 +4,8 @@ pub mod coverage;
 mod table;
 
 pub use coalesce_alloc::bytes::{Unit, amount};
-pub use table::{Column, Table};
+use coalesce_alloc::printable::{printable, printable_lines};
+pub use table::{Cell, Column, Table};
 
 /// Nanoseconds in the largest unit that fits: `950 ns`, `12.3 us`, `4.5 ms`, `1.25 s`.
 #[must_use]
@@ -43,7 +44,7 @@ pub fn count(number: u64, noun: &str) -> String {
 pub fn quoted(conf: &str) -> String {
     match conf {
         "" => "the default settings".to_owned(),
-        conf => format!("'{conf}'"),
+        conf => format!("'{}'", printable(conf)),
     }
 }
 
@@ -55,11 +56,11 @@ pub fn capitalised(text: &str) -> String {
     first.into_iter().chain(chars).collect()
 }
 
-/// Escapes text for HTML, including attribute values.
+/// Text for HTML, including attribute values: what HTML would take for its own is escaped, and controls are visible.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable_lines(text).chars() {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
@@ -72,9 +73,45 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// A name from outside for Markdown: in one line, and without marks that Markdown or HTML would take for their own.
+#[must_use]
+pub fn markdown(name: &str) -> String {
+    let name = printable(name).to_string();
+    let mut escaped = String::with_capacity(name.len());
+    let mut before = None;
+    let mut chars = name.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_mark = match c {
+            '*' | '`' | '[' | ']' | '<' | '>' | '|' | '\\' | '&' | '~' => true,
+            // Within a word, it is none.
+            '_' => {
+                let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+                !is_word(before) || !is_word(chars.peek().copied())
+            }
+            _ => false,
+        };
+        if is_mark {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+        before = Some(c);
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_no_marks() {
+        assert_eq!(escape("<a>\u{1b}\n"), "&lt;a&gt;\\u{1b}\n");
+        for name in ["gpt2_small #1", "plugin:./a.so", "split64@110%", "f(x)+1"] {
+            assert_eq!(markdown(name), name);
+        }
+        assert_eq!(markdown("_a_b_ *c* `d`"), "\\_a_b\\_ \\*c\\* \\`d\\`");
+        assert_eq!(markdown("[x](y)|<b>\n"), "\\[x\\](y)\\|\\<b\\>\\\\u{a}");
+    }
 
     #[test]
     fn units_follow_the_magnitude() {

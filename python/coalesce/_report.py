@@ -8,6 +8,7 @@ from typing import List, Optional, Type, Union
 
 from ._advice import Advice, advise
 from ._record import MAX_ENTRIES, rank, record
+from ._text import printable
 
 # The attribute of an error that holds its lines. A reference from here to the error would keep the
 # tensors in its traceback alive.
@@ -64,7 +65,7 @@ class Reporter:
             said = _saved(found, snapshot.with_name(f"advice-rank{rank()}.html"), snapshot)
         except Exception as error:
             said = [f"{snapshot.absolute()} shows what memory was used for. No report: {error}"]
-        return [f"coalesce: {line}" for line in said]
+        return [f"coalesce: {printable(line)}" for line in said]
 
 
 def _saved(found: Advice, report: Path, snapshot: Path) -> List[str]:

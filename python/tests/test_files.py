@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 import coalesce
-from coalesce import _program, _report
+from coalesce import _program, _report, _text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TRACE = CHECKOUT / "workloads/traces/gpt2_small_amp_foreach.csv.gz"
@@ -70,6 +70,10 @@ class Advise(unittest.TestCase):
             self.assertIn(self.advice.settings, remedy)
             self.assertTrue(report.startswith("No report: "), report)
             self.assertIn(str(SNAPSHOT), report)
+
+    def test_names_are_printed_harmlessly(self):
+        hostile = "a\x1b[2J\x9b\u202e\u2028\nb é"
+        self.assertEqual(_text.printable(hostile), "a\\u{1b}[2J\\u{9b}\\u{202e}\\u{2028}\\u{a}b é")
 
     def test_a_notebook_shows_the_answer_and_the_settings(self):
         shown = self.advice._repr_html_()

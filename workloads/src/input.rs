@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use coalesce_alloc::bytes::amount;
+use coalesce_alloc::printable;
+use coalesce_alloc::printable::printable;
 use toml::Table;
 
 use crate::catalog::{self, CatalogError, Unknown};
@@ -35,7 +37,7 @@ pub type OfDevice = (u32, Result<Input, InputError>);
 #[non_exhaustive]
 pub enum InputError {
     /// The name looks like a file name, but the file does not exist.
-    #[error("{name}: no such file{}", meant(nearest))]
+    #[error("{}: no such file{}", printable(name).within(5000), meant(nearest))]
     Missing {
         /// The name.
         name: String,
@@ -45,7 +47,7 @@ pub enum InputError {
     /// The name is neither a file nor a preset nor a family.
     #[error(
         "'{name}' is neither a file nor a preset or family{}; `coalesce workloads` lists presets and families",
-        meant(nearest)
+        meant(nearest), name = printable(name)
     )]
     Unknown {
         /// The name.
@@ -60,7 +62,7 @@ pub enum InputError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The snapshot is inconsistent.
-    #[error("{}", file.display())]
+    #[error("{}", printable::path(file))]
     Recording {
         /// The file.
         file: PathBuf,
@@ -68,7 +70,7 @@ pub enum InputError {
         source: RecordingError,
     },
     /// The snapshot or trace has nothing of the device.
-    #[error("{}: no device {device}, only {present}", file.display())]
+    #[error("{}: no device {device}, only {present}", printable::path(file))]
     Device {
         /// The file.
         file: PathBuf,
@@ -78,7 +80,7 @@ pub enum InputError {
         present: String,
     },
     /// The snapshot has no recording at all.
-    #[error("{}: the snapshot contains no device", .0.display())]
+    #[error("{}: the snapshot contains no device", printable::path(.0))]
     Empty(PathBuf),
 }
 
@@ -110,7 +112,9 @@ fn files_beside(path: &Path) -> impl Iterator<Item = String> {
 
 fn meant(nearest: &Option<String>) -> String {
     let nearest = nearest.as_ref();
-    nearest.map_or_else(String::new, |name| format!(" (did you mean '{name}'?)"))
+    nearest.map_or_else(String::new, |name| {
+        format!(" (did you mean '{name}'?)", name = printable(name))
+    })
 }
 
 impl Input {

@@ -1,13 +1,12 @@
-//! JSON that can be printed: its values are unaltered, but no character that must not be [printed](crate::printable) is in
-//! its text.
+//! JSON that can be printed: its values are unaltered, but no character that must not be [printed](coalesce_alloc::printable)
+//! is in its text.
 
 use std::io::{self, Write};
 
+use coalesce_alloc::printable::{is_unprintable, printable_lines};
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
-
-use crate::printable::{is_unprintable, printable_lines};
 
 /// A value as JSON in one line.
 ///

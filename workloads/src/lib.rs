@@ -26,11 +26,13 @@
 //!   [`late`]: the driver calls of a steady program; [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
-//! - [`printable`]: text from outside, for people; [`json`]: JSON that can be printed.
+//! - [`json`]: JSON that can be printed, whatever text is in it.
 //! - [`conditions`]: those under which a program was recorded. [`clock`]: the time, also in a browser. [`realism`]: recordings and the family members that model them.
 //!
 //! A family sends the same operations for the same parameters and seed on every platform; tests compare a
 //! digest of each preset.
+// Text from outside is printed only where its control characters are taken out.
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 // No panic is reachable from outside.
 #![warn(
@@ -59,7 +61,6 @@ pub mod op;
 mod ops;
 pub mod perturbed;
 pub mod presets;
-pub mod printable;
 pub mod realism;
 pub mod recorded;
 pub mod replay;

@@ -1,33 +1,36 @@
 //! Why a library does not run as a policy.
 
+use coalesce_alloc::printable;
 use std::path::PathBuf;
 
 /// Why a library does not run as a policy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PluginError {
     /// Plugins need processes and shared libraries as Linux has them.
-    #[error("plugins run on Linux only: {}", library.display())]
+    #[error("plugins run on Linux only: {}", printable::path(library))]
     NotLinux {
         /// The library.
         library: PathBuf,
     },
     /// The text after `plugin:` is not a library.
     #[error(
-        "plugin:{text}: expected plugin:PATH or plugin:PATH:MALLOC,FREE, as in plugin:./alloc.so:my_malloc,my_free"
+        "plugin:{}: expected plugin:PATH or plugin:PATH:MALLOC,FREE, as in plugin:./alloc.so:my_malloc,my_free",
+        printable::printable(text)
     )]
     Name {
         /// The text.
         text: String,
     },
     /// There is no such file.
-    #[error("no library {}", path.display())]
+    #[error("no library {}", printable::path(path))]
     NoFile {
         /// Its path.
         path: PathBuf,
     },
     /// The settings are not variables.
     #[error(
-        "settings of a plugin: '{text}'; expected environment variables, as in NAME=VALUE OTHER=VALUE"
+        "settings of a plugin: '{}'; expected environment variables, as in NAME=VALUE OTHER=VALUE",
+        printable::printable(text)
     )]
     Conf {
         /// The part that is not.
@@ -44,13 +47,16 @@ pub enum PluginError {
         looked_for: Vec<PathBuf>,
     },
     /// The number of seconds is invalid.
-    #[error("COALESCE_PLUGIN_SECONDS: '{text}'; expected a whole number above 0")]
+    #[error(
+        "COALESCE_PLUGIN_SECONDS: '{}'; expected a whole number above 0",
+        printable::printable(text)
+    )]
     Deadline {
         /// The value of the variable.
         text: String,
     },
     /// The library did not start.
-    #[error("{}: {reason}", library.display())]
+    #[error("{}: {reason}", printable::path(library))]
     Start {
         /// The library.
         library: PathBuf,
@@ -60,6 +66,6 @@ pub enum PluginError {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    let paths = paths.iter().map(|path| path.display().to_string());
+    let paths = paths.iter().map(|path| printable::path(path).to_string());
     paths.collect::<Vec<_>>().join(", ")
 }

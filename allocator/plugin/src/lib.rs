@@ -22,6 +22,8 @@
 //!   another result for that reason; what `cudaMemGetInfo` says of other processes is what held at the start.
 //!
 //! Linux only. Elsewhere [`build`] fails.
+// Text from outside is printed only where its control characters are taken out.
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod error;
 mod library;

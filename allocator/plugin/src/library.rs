@@ -57,7 +57,7 @@ impl Library {
     /// The name of the policy: the reverse of [`Library::named`].
     #[must_use]
     pub fn policy(&self) -> String {
-        let path = self.path.display();
+        let path = self.path.to_string_lossy();
         match &self.functions {
             Some((malloc, free)) => format!("{PREFIX}{path}:{malloc},{free}"),
             None => format!("{PREFIX}{path}"),

@@ -72,6 +72,12 @@ impl Process {
                 command.env_remove(name);
             }
         }
+        // What the library prints must not mix with the output of this program.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the library prints, and is trusted"
+        )]
+        let of_library = Stdio::from(io::stderr());
         let child = command
             .envs(variables)
             .env("LD_LIBRARY_PATH", folders)
@@ -79,8 +85,7 @@ impl Process {
             .env("FAKE_FOREIGN_BYTES", config.foreign.to_string())
             .env("FAKE_ADDR", config.address_policy.name())
             .stdin(OwnedFd::from(theirs))
-            // What the library prints must not mix with the output of this program.
-            .stdout(Stdio::from(io::stderr()))
+            .stdout(of_library)
             .spawn()
             .map_err(cannot)?;
         drop(command);

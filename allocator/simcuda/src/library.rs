@@ -1,5 +1,6 @@
 //! Places the shared library under the name of the real driver. For tests.
 
+use coalesce_alloc::printable;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ pub fn built() -> io::Result<PathBuf> {
     beside.find(|path| path.is_file()).ok_or_else(|| {
         let reason = format!(
             "no libsimcuda.so near {}: cargo build -p coalesce-simcuda",
-            program.display()
+            printable::path(&program)
         );
         io::Error::new(io::ErrorKind::NotFound, reason)
     })

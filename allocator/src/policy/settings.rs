@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use crate::bytes;
+use crate::printable::printable;
 
 /// The settings given for a policy. The policy takes each of its keys; a key left over is an error.
 #[derive(Debug)]
@@ -112,13 +113,13 @@ impl<'a> PolicySettings<'a> {
 #[non_exhaustive]
 pub enum PolicySettingsError {
     /// A key without a value.
-    #[error("'{0}' has no value; expected key:value,key:value")]
+    #[error("'{}' has no value; expected key:value,key:value", printable(.0))]
     NoValue(String),
     /// A key given twice.
-    #[error("'{0}' is given twice")]
+    #[error("'{}' is given twice", printable(.0))]
     Duplicate(String),
     /// A value that the key does not take.
-    #[error("{key}: invalid value '{text}': {why}")]
+    #[error("{key}: invalid value '{}': {why}", printable(text))]
     InvalidValue {
         /// The key.
         key: &'static str,
@@ -128,7 +129,7 @@ pub enum PolicySettingsError {
         why: String,
     },
     /// A key that the policy does not have.
-    #[error("unknown key '{key}'; {}", expected(.known))]
+    #[error("unknown key '{}'; {}", printable(key), expected(.known))]
     UnknownKey {
         /// The key given.
         key: String,

@@ -5,6 +5,7 @@ mod memory;
 
 use anyhow::ensure;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::REFERENCE;
@@ -93,7 +94,8 @@ pub fn require_history(input: &Input, name: &str) -> anyhow::Result<()> {
     let coverage = input.coverage.as_ref();
     ensure!(
         coverage.is_none_or(|coverage| coverage.extent != Extent::NoHistory),
-        "{name}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n"
+        "{}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n",
+        printable(name)
     );
     Ok(())
 }
@@ -138,7 +140,9 @@ impl Given {
             // The replay reports other errors.
             let settings = Settings::of_release(release).started_with(conf);
             if let Err(error @ SettingsError::UnknownKey { .. }) = settings {
-                return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
+                return Err(
+                    anyhow::Error::new(error).context(format!("--conf '{}'", printable(conf)))
+                );
             }
         }
         let (present, settings) = self.settings(input, release, policy);

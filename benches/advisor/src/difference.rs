@@ -4,6 +4,7 @@ mod matching;
 mod text;
 
 use anyhow::Context;
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 use coalesce_bench::text::coverage::missing;
 use coalesce_bench::text::{amount, count};
@@ -247,6 +248,7 @@ fn notes(before: &Side, after: &Side, rules: [Release; 2]) -> Vec<String> {
     }
     if before.settings != after.settings {
         let (a, b) = (label(&before.settings), label(&after.settings));
+        let (a, b) = (printable(a), printable(b));
         notes.push(format!("The settings differ: A {a}, B {b}."));
     }
     if let (Some(a), Some(b)) = (&before.releases, &after.releases)

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use coalesce_alloc::MempoolId;
+use coalesce_alloc::printable::printable;
 use coalesce_workloads::formats::snapshot::workload::without_mark;
 use coalesce_workloads::formats::snapshot::{Recording, Stack, StackId};
 use schemars::JsonSchema;
@@ -65,13 +66,13 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_name(f, &self.place, &self.function, self.library.as_deref())?;
         if !self.operator.is_empty() && self.operator != self.function {
-            write!(f, " ({})", self.operator)?;
+            write!(f, " ({})", printable(&self.operator))?;
         }
         if self.is_of_backward {
             f.write_str(", backward pass")?;
         }
         if let Some(label) = &self.label {
-            write!(f, " [{label}]")?;
+            write!(f, " [{}]", printable(label))?;
         }
         Ok(())
     }
@@ -86,10 +87,10 @@ pub(crate) fn write_name(
 ) -> fmt::Result {
     match (place, function) {
         ("", "") => f.write_str("no call stack")?,
-        ("", function) => f.write_str(function)?,
-        (place, function) => write!(f, "{place} {function}")?,
+        ("", function) => write!(f, "{}", printable(function))?,
+        (place, function) => write!(f, "{} {}", printable(place), printable(function))?,
     }
-    library.map_or(Ok(()), |library| write!(f, " > {library}"))
+    library.map_or(Ok(()), |library| write!(f, " > {}", printable(library)))
 }
 
 /// Bytes that one category holds.

@@ -13,6 +13,8 @@
 //! - [`Difference`](difference::Difference) compares two workloads at their peaks.
 //!
 //! The command line offers them as `coalesce diagnose`, `coalesce advise` and `coalesce diff`.
+// Text from outside is printed only where its control characters are taken out.
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod advise;
 pub mod conditions;

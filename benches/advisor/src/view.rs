@@ -10,6 +10,7 @@ pub mod web;
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::stats::PoolKind;
+use coalesce_workloads::json;
 use serde::Serialize;
 
 pub use self::frames::Frames;
@@ -83,11 +84,11 @@ impl<'a> View<'a> {
     /// and the columns of its tables. `name` is the name of the workload.
     ///
     /// # Errors
-    /// Never in practice; see [`serde_json::to_vec`].
+    /// Never in practice; see [`json::shown`].
     pub fn bytes(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         let log = &self.evidence.log;
         let pools = self.pools();
-        let info = serde_json::to_vec(&self.info(name, &pools))?;
+        let info = json::shown(&self.info(name, &pools))?.into_bytes();
         let mut bytes = u32::try_from(info.len())?.to_le_bytes().to_vec();
         bytes.extend(info);
 

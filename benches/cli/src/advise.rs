@@ -14,7 +14,8 @@ use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
 
 use super::conditions::ConditionFlags;
-use super::output::{self, BOLD, is_stdout, notice, print, print_styled, styled};
+use super::output::{self, is_stdout, notice, print, print_styled};
+use super::styled::{BOLD, Styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
@@ -186,10 +187,13 @@ impl Files {
 }
 
 /// The page with its first sentence in bold.
-fn emphasized(advice: &Advice) -> String {
+fn emphasized(advice: &Advice) -> Styled {
     let (page, headline) = (text::page(advice), text::headline(advice));
     let headline = headline.trim_end();
-    page.replacen(headline, &styled(BOLD, headline), 1)
+    match page.split_once(headline) {
+        Some((before, after)) => Styled::plain(before).and_styled(BOLD, headline).and(after),
+        None => Styled::plain(&page),
+    }
 }
 
 /// Advises one set of settings for workloads that are the ranks of a job.

@@ -1,16 +1,18 @@
 //! `coalesce compare`: the differences between two tables of results.
 
-use std::fmt::Write as _;
+use std::mem;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anstyle::Style;
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::record;
 use coalesce_bench::report::compare::columns::{Allowed, share};
 use coalesce_bench::report::compare::{Change, Comparison, Effect, Limits, Timing};
 
 use super::input::source;
-use super::output::{BAD, GOOD, failed, print_json, print_styled, styled};
+use super::output::{failed, print_json, print_styled};
+use super::styled::{BAD, GOOD, Styled};
 
 /// Compare two tables of results, and fail if the new one is worse.
 ///
@@ -84,7 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 true => comparison.only_failing(&limits),
                 false => comparison,
             };
-            print_styled(&(counts + &differences(&shown, &limits)))?;
+            print_styled(&differences(Styled::plain(&counts), &shown, &limits))?;
         }
     }
     Ok(u8::from(fails).into())
@@ -126,9 +128,8 @@ fn counts(comparison: &Comparison) -> String {
     )
 }
 
-/// The differences, first those that make the comparison fail.
-fn differences(comparison: &Comparison, limits: &Limits) -> String {
-    let mut text = String::new();
+/// The text with the differences behind it, first those that make the comparison fail.
+fn differences(mut text: Styled, comparison: &Comparison, limits: &Limits) -> Styled {
     let lost = comparison
         .lost
         .iter()
@@ -154,7 +155,7 @@ fn described(change: &Change) -> (bool, &'static str, String) {
     };
     let shown = |text: &str| match text {
         "" => "none".to_owned(),
-        text => text.to_owned(),
+        text => printable(text).to_string(),
     };
     let growth = change
         .growth
@@ -186,7 +187,7 @@ fn described_timing(timing: &Timing) -> (bool, &'static str, String) {
 }
 
 /// Adds a line for each difference: whether it fails, a word for it, and its description.
-fn list(text: &mut String, lines: impl Iterator<Item = (bool, &'static str, String)>) {
+fn list(text: &mut Styled, lines: impl Iterator<Item = (bool, &'static str, String)>) {
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by_key(|(fails, ..)| !fails);
     for (fails, word, line) in lines.iter().take(SHOWN) {
@@ -199,11 +200,10 @@ fn list(text: &mut String, lines: impl Iterator<Item = (bool, &'static str, Stri
             true => word.to_uppercase(),
             false => (*word).to_owned(),
         };
-        text.push_str(&styled(style, &format!("{word:<6} {line}")));
-        text.push('\n');
+        let line = format!("{word:<6} {line}");
+        *text = mem::take(text).and_styled(style, &line).and("\n");
     }
     if let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "... and {more} more");
+        *text = mem::take(text).and(&format!("... and {more} more\n"));
     }
 }

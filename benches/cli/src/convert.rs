@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use coalesce_advisor::conditions::Given;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::printable;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
 use coalesce_workloads::formats::Device;
@@ -193,7 +194,7 @@ impl Args {
         if let Some(ending @ ("xz" | "zst" | "bz2" | "zip")) = self.ending().as_deref() {
             bail!(
                 "{}: cannot write .{ending}; end the name with .gz to compress with gzip, or leave the ending out",
-                self.out.display()
+                printable::path(&self.out)
             );
         }
         let named = To::from_extension(&self.out);

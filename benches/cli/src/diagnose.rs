@@ -8,6 +8,7 @@ use coalesce_advisor::diagnose::{self, Evidence};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
 use coalesce_workloads::catalog::Unknown;
+use coalesce_workloads::json;
 
 use super::conditions::ConditionFlags;
 use super::history;
@@ -75,7 +76,7 @@ fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let missing = input.coverage.as_ref().map(missing).unwrap_or_default();
     let missing: String = missing.iter().map(|line| format!("{line}\n")).collect();
     let text = match args.json {
-        true => serde_json::to_string_pretty(&findings)? + "\n",
+        true => json::pretty(&findings)?,
         false => {
             let steps = Steps::line(evidence.steps.as_ref()) + "\n";
             missing + &conditions.text() + &steps + &diagnose::text(&findings)

@@ -63,7 +63,7 @@ impl Opened {
     fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
         let (input, conditions) = args.conditions.open_for_reference(name)?;
         Ok(Self {
-            name: Source::named(name).to_string(),
+            name: Source::named(name).path().to_string_lossy().into_owned(),
             input,
             conditions,
         })

@@ -6,6 +6,7 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{Column, Table, amount};
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
+use coalesce_workloads::json;
 use serde::Serialize;
 
 use super::output::print;
@@ -29,17 +30,15 @@ pub fn require(input: &Input, name: &str) -> anyhow::Result<()> {
 }
 
 /// As [`require`], but first prints what such a snapshot shows: the memory at its end, by pool.
-pub fn require_or_show(input: &Input, name: &str, json: bool) -> anyhow::Result<()> {
+pub fn require_or_show(input: &Input, name: &str, as_json: bool) -> anyhow::Result<()> {
     let missing = require(input, name);
     if let (Err(_), Some(recording)) = (&missing, &input.recording) {
         let pools = pools(&recording.segments);
-        print(&match json {
-            true => {
-                serde_json::to_string_pretty(&serde_json::json!({
-                    "coverage": input.coverage,
-                    "pools": pools,
-                }))? + "\n"
-            }
+        print(&match as_json {
+            true => json::pretty(&serde_json::json!({
+                "coverage": input.coverage,
+                "pools": pools,
+            }))?,
             false => table(&pools),
         })?;
     }

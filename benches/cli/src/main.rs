@@ -3,8 +3,9 @@
 //! # Adding a verb
 //!
 //! 1. Write `NAME.rs` as in the example, with `Args` and `run`. The documentation of `Args` and of its fields
-//!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly, and say
-//!    what happens with `output::notice`, which respects `--quiet`.
+//!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly and takes
+//!    control characters out, and say what happens with `output::notice`, which respects `--quiet`. A name from outside is
+//!    `printable`, so that it stays in its line.
 //! 2. Add a line to the list below: `mod hello; Hello`
 //!
 //! `scripts/howto/check.py verb` checks these steps with this example:
@@ -30,12 +31,15 @@
 //!     Ok(ExitCode::SUCCESS)
 //! }
 //! ```
+// Text from outside is printed only where its control characters are taken out.
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod conditions;
 mod history;
 mod input;
 mod markdown;
 mod output;
+mod styled;
 
 use std::process::ExitCode;
 
@@ -105,7 +109,10 @@ fn main() -> ExitCode {
     }
     // Before the arguments are parsed, because their errors and the help have colours as well.
     output::choose_color(std::env::args_os());
-    let program = Coalesce::parse();
+    let program = match Coalesce::try_parse() {
+        Ok(program) => program,
+        Err(error) => return output::invalid_arguments(error, std::env::args_os()),
+    };
     program.output.apply();
     let ended = program.verb.run();
     ended.unwrap_or_else(|error| output::failed(&error, 1))

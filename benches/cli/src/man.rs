@@ -9,6 +9,7 @@ use clap::CommandFactory;
 
 use super::Coalesce;
 use super::output::folder;
+use coalesce_alloc::printable;
 
 /// Write the manual pages: coalesce.1, and one page for each command, such as coalesce-advise.1.
 #[derive(clap::Args)]
@@ -25,6 +26,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         fs::create_dir_all(folder)?;
         clap_mangen::generate_to(Coalesce::command(), folder)
     };
-    write().with_context(|| format!("cannot write to {}", folder.display()))?;
+    write().with_context(|| format!("cannot write to {}", printable::path(folder)))?;
     Ok(ExitCode::SUCCESS)
 }

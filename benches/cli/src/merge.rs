@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use coalesce_alloc::printable;
 use coalesce_bench::measure::record;
 use coalesce_bench::sweep::merge::merge;
 
@@ -34,6 +35,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut csv = Vec::new();
     record::write(&rows, &mut csv)?;
     output::write(&args.out, &csv)?;
-    notice(&format!("{} rows in {}", rows.len(), args.out.display()));
+    notice(&format!(
+        "{} rows in {}",
+        rows.len(),
+        printable::path(&args.out)
+    ));
     Ok(ExitCode::SUCCESS)
 }

@@ -5,18 +5,22 @@ use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 use clap::ColorChoice;
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use coalesce_alloc::policy::settings::PolicySettingsError;
+use coalesce_alloc::printable::{is_unprintable, printable};
 use coalesce_alloc::settings::SettingsError;
 use coalesce_bench::measure::progress::{be_quiet, is_quiet};
 use coalesce_bench::measure::results;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::snapshot::release::unknown_key_hint;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
+use coalesce_workloads::json;
 use serde::Serialize;
+
+use super::styled::{BAD, Styled};
 
 /// The flags of all verbs.
 #[derive(clap::Args)]
@@ -67,44 +71,37 @@ fn use_color(when: ColorChoice) {
     choice.write_global();
 }
 
-/// What is most important.
-pub const BOLD: Style = Style::new().bold();
-/// What got worse.
-pub const BAD: Style = AnsiColor::Red.on_default();
-/// What got better.
-pub const GOOD: Style = AnsiColor::Green.on_default();
-
-/// A text in a style, for [`print_styled`].
-pub fn styled(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
-}
-
 /// Prints text with styles, without them where colours are not wanted.
 ///
 /// # Errors
 /// As [`print()`].
-pub fn print_styled(text: &str) -> anyhow::Result<()> {
-    let written = anstream::stdout().write_all(text.as_bytes());
+pub fn print_styled(text: &Styled) -> anyhow::Result<()> {
+    let written = anstream::stdout().write_all(text.as_str().as_bytes());
     written.context(CANNOT_PRINT)
 }
 
 /// Prints a line about the work on standard error, unless it is to be quiet.
 pub fn notice(text: &str) {
     if !is_quiet() {
-        say(&format!("coalesce: {text}"));
+        say(&Styled::plain(&format!("coalesce: {text}")));
     }
 }
 
 /// As [`notice`], below the line of progress that is shown.
 pub fn notice_below(text: &str) {
     if !is_quiet() {
-        say(&format!("\ncoalesce: {text}"));
+        say(&Styled::plain(&format!("\ncoalesce: {text}")));
     }
 }
 
+/// Prints a line on standard error, also if the program is to be quiet.
+pub fn complain(line: &str) {
+    say(&Styled::plain(line));
+}
+
 /// Prints a line on standard error. Nobody can be told if that fails.
-fn say(line: &str) {
-    let _ = writeln!(anstream::stderr(), "{line}");
+fn say(line: &Styled) {
+    let _ = writeln!(anstream::stderr(), "{}", line.as_str());
 }
 
 /// Whether the name of an output file is that of standard output.
@@ -144,19 +141,20 @@ pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
 
 const CANNOT_PRINT: &str = "cannot write to standard output";
 
-/// Prints text.
+/// Prints text for people, or [JSON](json) that can be printed.
 ///
 /// # Errors
 /// If standard output cannot be written, as when its reader closed it.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    print_bytes(text.as_bytes())
+    print_bytes(Styled::plain(text).as_str().as_bytes())
 }
 
-/// Prints bytes.
+/// Prints bytes as they are: the contents of a file, or text without any from outside.
 ///
 /// # Errors
 /// As [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "this is how text is printed")]
     let mut stdout = stdout().lock();
     // The last line may lack its end and would be kept in a buffer.
     let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
@@ -176,8 +174,7 @@ pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 /// # Errors
 /// As [`write()`].
 pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(value)? + "\n";
-    write(path, text.as_bytes())
+    write(path, json::pretty(value)?.as_bytes())
 }
 
 /// Reports an error, and returns the exit status: success if the reader of the output closed it early, as `head`
@@ -190,9 +187,39 @@ pub fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = without_assertion(&format!("{error:#}"));
-    let name = styled(BAD.bold(), "coalesce:");
-    say(&format!("{name} {text}{}", hint(error)));
+    let name = Styled::default().and_styled(BAD.bold(), "coalesce:");
+    say(&name.and(&format!(" {text}{}", hint(error))));
     status.into()
+}
+
+/// Prints what the parser of the arguments says, an error or the help, and returns the exit status. The parser repeats
+/// arguments as they are, so that its text has styles only if no argument could bring others.
+pub fn invalid_arguments(
+    mut error: clap::Error,
+    arguments: impl Iterator<Item = OsString>,
+) -> ExitCode {
+    let one_line = |text: &String| printable(text).to_string();
+    let shown = |(kind, value): (ContextKind, &ContextValue)| match value {
+        ContextValue::String(text) => Some((kind, ContextValue::String(one_line(text)))),
+        ContextValue::Strings(texts) => {
+            let texts = texts.iter().map(one_line).collect();
+            Some((kind, ContextValue::Strings(texts)))
+        }
+        _ => None,
+    };
+    let shown: Vec<_> = error.context().filter_map(shown).collect();
+    for (kind, value) in shown {
+        error.insert(kind, value);
+    }
+    let mut arguments = arguments.map(|one| one.to_string_lossy().into_owned());
+    let text = || error.render().to_string();
+    // Nobody can be told if printing fails.
+    match arguments.any(|one| one.contains(is_unprintable)) {
+        false => drop(error.print()),
+        true if error.use_stderr() => complain(text().trim_end()),
+        true => drop(print(&text())),
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// What the message of an error in settings lacks.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use coalesce_alloc::policy::POLICIES;
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::{self, Cell, REFERENCE};
 use coalesce_bench::measure::profile::{self, Profile};
@@ -19,6 +20,7 @@ use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::{Demand, DemandCount};
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::json;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 use schemars::JsonSchema;
@@ -221,7 +223,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     drop(watch);
     let text = if args.json {
-        json(&report)?
+        as_json(&report)?
     } else {
         describe(&report)
     };
@@ -292,12 +294,12 @@ pub fn is_printed(column: &str) -> bool {
 }
 
 /// The output as JSON.
-fn json(report: &Report) -> anyhow::Result<String> {
-    let mut json = serde_json::to_value(report)?;
-    if let Some(object) = json.as_object_mut() {
+fn as_json(report: &Report) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(report)?;
+    if let Some(object) = value.as_object_mut() {
         object.retain(|column, _| is_printed(column));
     }
-    Ok(serde_json::to_string_pretty(&json)? + "\n")
+    Ok(json::pretty(&value)?)
 }
 
 /// Shows progress, keeps the first failure, and counts failures that do not recur.
@@ -360,7 +362,11 @@ fn describe(report: &Report) -> String {
     }
     text += &format!(
         "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
-        row.workload, row.events, row.allocations, row.policy, row.setting,
+        printable(&row.workload),
+        row.events,
+        row.allocations,
+        printable(&row.policy),
+        printable(&row.setting),
     );
     let of_blocks = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), amount);
     let figures = [

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::record;
 use coalesce_bench::measure::record::Row;
 use coalesce_bench::measure::results;
@@ -86,6 +87,8 @@ fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
     let names: Vec<&str> = names.chain(waste::TABLES.map(|(name, _)| name)).collect();
     let mut markdown = Markdown::read(target, &names)?;
     let record = folder.file_name().unwrap_or_default().to_string_lossy();
+    // The mark is a comment, which must not end in the name.
+    let record = printable(record.replace(['<', '>'], "_"));
     let made_by = |file: &str| format!("`coalesce report --splice` from results/{record}/{file}");
     for (name, file, make) in TABLES {
         if !markdown.has_place(name) {

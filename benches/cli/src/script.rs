@@ -14,6 +14,7 @@ use coalesce_script::{Options, RunError, Script};
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
 use super::input::announce;
+use super::output::complain;
 
 /// Run a conformance script from standard input and print the reference's decisions.
 ///
@@ -101,6 +102,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     {
         return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}")));
     }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a script makes its output printable"
+    )]
     let mut out = BufWriter::with_capacity(1 << 20, stdout().lock());
     let code = match args.bench {
         Some(runs) => bench(args, runs, &script, allocator, &mut out)?,
@@ -167,6 +172,6 @@ fn bench(
 }
 
 fn fail(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("{why}");
+    complain(&why.to_string());
     ExitCode::from(code)
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{bail, ensure};
+use coalesce_alloc::printable::{self, printable};
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::sweep::SOURCES;
@@ -73,7 +74,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Partition { part, parts } = args.partition;
     let Some(out) = args.out.as_deref().filter(|_| !args.list) else {
         let keys = plan.share(part, parts);
-        let lines: String = keys.map(|(_, cell)| plan.key(cell) + "\n").collect();
+        let lines: String = keys
+            .map(|(_, cell)| format!("{}\n", printable(plan.key(cell))))
+            .collect();
         print(&lines)?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -86,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(
         !out.is_dir(),
         "{} is a folder; --out expects a file",
-        out.display()
+        printable::path(out)
     );
     // Nothing is created beside a pipe or a device.
     if is_stdout(out) || out.metadata().is_ok_and(|there| !there.is_file()) {
@@ -99,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = Journal::path_for(out);
     let (mut journal, done) = Journal::open(&path, &heading)?;
     ctrlc::set_handler(move || {
-        let path = path.display();
+        let path = printable::path(&path);
         notice_below(&format!(
             "interrupted; {path} keeps the completed cells: the same command resumes"
         ));
@@ -108,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let rows = complete(&plan, args, Some(&mut journal), done)?;
     save(out, &rows)?;
     journal.remove()?;
-    notice(&format!("{} rows in {}", rows.len(), out.display()));
+    notice(&format!("{} rows in {}", rows.len(), printable::path(out)));
     Ok(ExitCode::SUCCESS)
 }
 

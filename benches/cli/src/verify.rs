@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use coalesce_alloc::bytes;
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::progress::Progress;
@@ -12,6 +13,7 @@ use coalesce_bench::text::{Column, Table};
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, Verification, verify_by_all};
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::source::Source;
+use coalesce_workloads::json;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -92,7 +94,7 @@ impl VerifiedDevice {
     /// One for each device of a file, or one for the file.
     fn of_file(source: &Source, known: Known) -> Vec<Self> {
         let without_device = |verdict, reason: String| Self {
-            snapshot: source.to_string(),
+            snapshot: source.path().to_string_lossy().into_owned(),
             device: None,
             settings: None,
             verdict,
@@ -145,7 +147,7 @@ impl VerifiedDevice {
             }
         };
         Self {
-            snapshot: source.to_string(),
+            snapshot: source.path().to_string_lossy().into_owned(),
             device: Some(recording.device),
             settings: recording.conf,
             verdict,
@@ -248,7 +250,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     drop(progress);
     print(&match args.json {
-        true => serde_json::to_string_pretty(&lines)? + "\n",
+        true => json::pretty(&lines)?,
         false => describe(&lines),
     })?;
     let statuses = lines.iter().map(|line| line.status);
@@ -267,7 +269,7 @@ fn describe(lines: &[VerifiedDevice]) -> String {
             .map_or(String::new(), |device| format!(", device {device}"));
         // Writing to a string cannot fail.
         if !line.remarks.is_empty() {
-            let _ = write!(text, "\n{}{device}:\n", line.file());
+            let _ = write!(text, "\n{}{device}:\n", printable(line.file()));
         }
         for sentence in &line.remarks {
             let _ = writeln!(text, "- {}", sentence.trim_end());

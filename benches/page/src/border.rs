@@ -8,6 +8,8 @@
 use std::cell::RefCell;
 use std::mem::take;
 
+use coalesce_alloc::printable::printable_lines;
+
 use crate::engine::Engine;
 
 #[derive(Default)]
@@ -49,7 +51,11 @@ pub extern "C" fn ask() -> bool {
         border.reply = Vec::new();
         let answer = border.engine.answer(&request);
         let succeeded = answer.is_ok();
-        border.reply = answer.unwrap_or_else(|error| format!("{error:#}").into_bytes());
+        border.reply = answer.unwrap_or_else(|error| {
+            printable_lines(&format!("{error:#}"))
+                .into_owned()
+                .into_bytes()
+        });
         succeeded
     })
 }

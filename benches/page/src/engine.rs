@@ -13,6 +13,7 @@ use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::formats::source::{Bytes, Source};
 use coalesce_workloads::input::Input;
+use coalesce_workloads::json;
 use serde::{Deserialize, Serialize};
 
 /// What the page asks. Files are named by their number in order of arrival.
@@ -88,7 +89,7 @@ impl Engine {
             Request::Advise { seconds } => self.advise(seconds),
             Request::Diff { before, after } => {
                 let [before, after] = [self.compared(before)?, self.compared(after)?];
-                json(&Difference::between(&before, &after)?)
+                shown(&Difference::between(&before, &after)?)
             }
             Request::View { file, conf } => {
                 let file = self.file(file)?;
@@ -97,7 +98,7 @@ impl Engine {
             }
             Request::Frames { file } => {
                 let recording = self.file(file)?.input.recording.as_ref();
-                json(&Frames::of(recording))
+                shown(&Frames::of(recording))
             }
         }
     }
@@ -120,7 +121,7 @@ impl Engine {
             limit_bytes: file.conditions.limit,
             conditions: &file.conditions.sources,
         });
-        json(&files.collect::<Vec<_>>())
+        shown(&files.collect::<Vec<_>>())
     }
 
     fn advise(&self, seconds: f64) -> anyhow::Result<Vec<u8>> {
@@ -145,10 +146,10 @@ impl Engine {
         let requests: Vec<_> = self.files.iter().map(|file| file.request(goal)).collect();
         match requests.as_slice() {
             [] => anyhow::bail!("no file was opened"),
-            [request] => json(&advise(request)?),
+            [request] => shown(&advise(request)?),
             requests => {
                 let ranks: anyhow::Result<Vec<Advice>> = requests.iter().map(advise).collect();
-                json(&one_for_all(requests, ranks?, deadline))
+                shown(&one_for_all(requests, ranks?, deadline))
             }
         }
     }
@@ -171,6 +172,7 @@ fn name(file: &Opened) -> &str {
     file.input.workload.name()
 }
 
-fn json(value: &impl Serialize) -> anyhow::Result<Vec<u8>> {
-    Ok(serde_json::to_vec(value)?)
+/// JSON for the page, which shows its texts.
+fn shown(value: &impl Serialize) -> anyhow::Result<Vec<u8>> {
+    Ok(json::shown(value)?.into_bytes())
 }

@@ -3,7 +3,7 @@
 import { Engine } from './engine.js';
 import { details } from './evidence.js';
 import { Explorer, fill } from './explorer.js';
-import { by, settingsName } from './format.js';
+import { by, settingsName, shown } from './format.js';
 import { answer, settings } from './tables.js';
 
 /** What the page shows. */
@@ -31,7 +31,7 @@ async function analyse() {
   try {
     await engine.ready;
     for (const file of state.files) {
-      status(`Reading ${file.name} …`);
+      status(`Reading ${shown(file.name)} …`);
       await engine.addFile(file);
     }
     const gib = by('capacity').valueAsNumber;

@@ -9,6 +9,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::{self, OfflinePlan};
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
@@ -118,7 +119,8 @@ impl Cell<'_> {
     where
         A::Driver: Surroundings,
     {
-        let name = self.workload.name();
+        let name = printable(self.workload.name());
+        let setting = printable(self.setting);
         let limited = Limited {
             workload: self.workload,
             most: self.limit,
@@ -128,12 +130,12 @@ impl Cell<'_> {
             // The message contains the file and the line.
             Err(error @ WorkloadError::Source(_)) => return Err(error.into()),
             Err(error) => {
-                return Err(error).with_context(|| format!("{name}, {}", self.setting));
+                return Err(error).with_context(|| format!("{name}, {setting}"));
             }
         };
         allocator
             .check()
-            .with_context(|| format!("{name}, {}: the allocator is broken", self.setting))?;
+            .with_context(|| format!("{name}, {setting}: the allocator is broken"))?;
         Ok(Run { allocator, tally })
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
+use coalesce_alloc::printable::printable;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
 use serde::Deserialize;
@@ -64,13 +65,14 @@ impl Profile {
 
     pub(crate) fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
         let file: ProfileFile =
-            toml_file::parse(text).with_context(|| format!("cost profile {name}"))?;
+            toml_file::parse(text).with_context(|| format!("cost profile {}", printable(name)))?;
         let mut costs = Costs::default();
         for (call, cost) in file.calls {
             let kind = CallKind::named(&call).ok_or_else(|| {
                 let names = CallKind::ALL.map(CallKind::name);
                 anyhow!(
-                    "cost profile {name}: unknown driver call {}",
+                    "cost profile {}: unknown driver call {}",
+                    printable(name),
                     Unknown::new(&call, names)
                 )
             })?;

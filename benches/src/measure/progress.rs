@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use coalesce_alloc::printable::printable;
 use coalesce_workloads::clock::Instant;
 
 /// Whether nothing but errors may be written to standard error. It holds for the process, as standard error does:
@@ -51,6 +52,10 @@ struct State {
 const INTERVAL: Duration = Duration::from_millis(200);
 const ERASE_LINE: &str = "\r\x1b[K";
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "names of pieces are made printable"
+)]
 impl Progress {
     /// Progress of work with `total` pieces, if their number is known.
     #[must_use]
@@ -83,6 +88,8 @@ impl Progress {
         }
         state.shown = now;
         let (label, done) = (self.label, state.done);
+        const LONGEST: usize = 80;
+        let what = printable(what).within(LONGEST);
         // Failing to show progress is not an error.
         let _ = match self.total {
             Some(total) => {
@@ -98,6 +105,7 @@ impl Progress {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing from outside is printed")]
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.visible {

@@ -1,9 +1,11 @@
 //! Results: a CSV with one row for each cell.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 
 use anyhow::{Context, anyhow, ensure};
+use coalesce_alloc::printable::{cell, of_cell};
 use coalesce_workloads::formats::source::Source;
 use csv::StringRecord;
 use schemars::JsonSchema;
@@ -237,7 +239,8 @@ pub enum Fit {
     Unsupported,
 }
 
-/// Writes rows as a CSV with column names.
+/// Writes rows as a CSV with column names. Its texts are [cells](cell), so that no name in it is a formula of a
+/// spreadsheet or has control characters.
 ///
 /// # Errors
 /// If `out` cannot be written.
@@ -248,10 +251,19 @@ pub fn write(rows: &[Row], out: impl Write) -> anyhow::Result<()> {
         if number == 0 {
             writer.write_record(&columns)?;
         }
-        writer.write_record(&fields)?;
+        let cells: StringRecord = fields.iter().map(as_cell).collect();
+        writer.write_record(&cells)?;
     }
     writer.flush()?;
     Ok(())
+}
+
+/// A value as a cell that neither a terminal nor a spreadsheet obeys. Figures stay.
+pub(crate) fn as_cell(field: &str) -> Cow<'_, str> {
+    match field.parse::<f64>() {
+        Ok(_) => field.into(),
+        Err(_) => cell(field),
+    }
 }
 
 /// The columns of a row and their values. Figures that could not be measured are empty.
@@ -310,7 +322,8 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     let mut lines: HashMap<Key, u64> = HashMap::new();
     for (line, record) in (2..).zip(reader.records()) {
-        let record = filled(&record?, &columns)?;
+        let record: StringRecord = record?.iter().map(of_cell).collect();
+        let record = filled(&record, &columns)?;
         let row = record.deserialize(Some(&columns));
         let mut row: Row = row.map_err(|error| explain(error, line, &columns))?;
         if !has_release && row.policy == REFERENCE {

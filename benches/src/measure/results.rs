@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use coalesce_alloc::printable;
 use tempfile::NamedTempFile;
 
 /// The folder that marks a checkout, and holds the recorded traces.
@@ -71,7 +72,7 @@ fn checkout() -> anyhow::Result<PathBuf> {
     let checkout = checkout.with_context(|| {
         format!(
             "{} is not in a checkout of Coalesce: no '{TRACES}' in it or above it",
-            current.display()
+            printable::path(&current)
         )
     });
     Ok(checkout?.to_owned())
@@ -94,7 +95,7 @@ fn in_checkout(variable: &str, default: &str) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// If the folder cannot be created or the file cannot be written.
 pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
+    let cannot = || format!("cannot write {}", printable::path(path));
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(cannot)?;
     }
@@ -111,7 +112,7 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
 /// # Errors
 /// As [`write()`].
 pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
+    let cannot = || format!("cannot write {}", printable::path(path));
     if let Ok(there) = fs::metadata(path) {
         if there.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot);

@@ -1,8 +1,12 @@
 //! Parses TOML, with line numbers in errors.
 
 use anyhow::anyhow;
+use coalesce_alloc::printable::printable;
 use coalesce_workloads::catalog::Unknown;
 use serde::de::DeserializeOwned;
+
+/// The most characters of what is wrong, which may repeat the text.
+const LONGEST: usize = 2000;
 
 /// Parses a text.
 ///
@@ -12,6 +16,7 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
         let mut what = error.message().lines().collect::<Vec<_>>().join(" ");
         what.push_str(&suggestion(&what));
+        let what = printable(what).within(LONGEST);
         match error.span() {
             Some(span) => {
                 let before = text.get(..span.start).unwrap_or(text);

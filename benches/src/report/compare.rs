@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::ensure;
+use coalesce_alloc::printable::printable;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -90,6 +91,13 @@ impl fmt::Display for RowName {
             torch,
             ..
         } = self;
+        let (workload, policy, setting) =
+            (printable(workload), printable(policy), printable(setting));
+        let (capacity, address_policy, torch) = (
+            printable(capacity),
+            printable(address_policy),
+            printable(torch),
+        );
         write!(
             f,
             "{workload}, {seed}, {policy}, {setting}, {capacity}, {address_policy}, {torch}"

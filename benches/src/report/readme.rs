@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 
 use crate::measure::record::{Fit, RECORDED, Row};
 use crate::report::table::{Layout, UNSUPPORTED, is_tight};
-use crate::text::{Column, Table, percent};
+use crate::text::{Cell, Column, Table, percent};
 
 /// A table in a Markdown file, between a line `<!-- table NAME: … -->` and a line `<!-- end -->`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,22 +63,27 @@ pub fn least_capacities(rows: &[Row]) -> String {
     markdown(rows, &LEAST, least)
 }
 
-fn markdown(rows: &[Row], columns: &[(&str, &str)], cell: fn(&Row) -> String) -> String {
+fn markdown(rows: &[Row], columns: &[(&str, &str)], cell: fn(&Row) -> Cell) -> String {
     let layout = Layout::of(rows);
     let headings = [Column::left("workload"), Column::right("requested, MiB")].into_iter();
-    let mut table =
-        Table::new(headings.chain(columns.iter().map(|&(_, title)| Column::right(title))));
+    let mut table = Table::new(
+        headings.chain(
+            columns
+                .iter()
+                .map(|&(_, title)| Column::right(Cell::marked(title))),
+        ),
+    );
     for line in layout.lines() {
         let requested = (layout.demand(&line) >> 20).to_string();
-        let at = |(name, _): &(&str, &str)| layout.at(&line, name).map_or_else(String::new, cell);
-        let cells: Vec<String> = columns.iter().map(at).collect();
-        table.row([line, requested].into_iter().chain(cells));
+        let at = |(name, _): &(&str, &str)| layout.at(&line, name).map_or_else(|| "".into(), cell);
+        let cells: Vec<Cell> = columns.iter().map(at).collect();
+        table.row([line.into(), requested.into()].into_iter().chain(cells));
     }
     table.markdown()
 }
 
-fn efficiency(row: &Row) -> String {
-    match (row.fit(), row.efficiency) {
+fn efficiency(row: &Row) -> Cell {
+    let text = match (row.fit(), row.efficiency) {
         (Fit::Fails(ooms), _) => format!("{ooms} failed"),
         (Fit::Unsupported, _) => UNSUPPORTED.to_owned(),
         (Fit::FitsWithRetries(retries), _) if is_tight(row) => {
@@ -87,12 +92,13 @@ fn efficiency(row: &Row) -> String {
         (Fit::Fits, _) if is_tight(row) => "fits".to_owned(),
         (_, Some(share)) => percent(share),
         (_, None) => String::new(),
-    }
+    };
+    text.into()
 }
 
-fn least(row: &Row) -> String {
+fn least(row: &Row) -> Cell {
     if !row.is_measured() {
-        return UNSUPPORTED.to_owned();
+        return UNSUPPORTED.into();
     }
     let more = row.capacity_bytes as f64 / row.lower_bound_bytes as f64 - 1.0;
     let retries = match row.retries {
@@ -104,11 +110,11 @@ fn least(row: &Row) -> String {
     } else {
         ""
     };
-    format!(
+    Cell::marked(format!(
         "{} (+{}{retries}){mark}",
         row.capacity_bytes >> 20,
         percent(more)
-    )
+    ))
 }
 
 fn retried(retries: u64) -> String {

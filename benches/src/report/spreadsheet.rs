@@ -9,6 +9,7 @@ mod grid;
 mod listing;
 
 use anyhow::ensure;
+use coalesce_alloc::printable::printable_lines;
 use rust_xlsxwriter::{
     Color, DocProperties, ExcelDateTime, Format, FormatAlign, FormatBorder, Workbook, Worksheet,
 };
@@ -58,7 +59,7 @@ fn write_text(
     text: &str,
     format: &Format,
 ) -> anyhow::Result<()> {
-    let mut text = text.to_owned();
+    let mut text = printable_lines(text).into_owned();
     if let Some((end, _)) = text.char_indices().nth(MOST_CHARACTERS) {
         text.truncate(end);
         text.pop();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use anyhow::{Context, bail, ensure};
+use coalesce_alloc::printable::printable;
 use coalesce_workloads::catalog::Unknown;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -119,10 +120,13 @@ impl Against {
                 bail!("the table has no row {unknown}")
             }
             several => {
-                let names: Vec<String> = several.iter().map(ToString::to_string).collect();
+                let names = several
+                    .iter()
+                    .map(|one| printable(one.to_string()).to_string());
                 bail!(
-                    "'{name}' is a setting of several policies; name one of: {}",
-                    names.join(", ")
+                    "'{}' is a setting of several policies; name one of: {}",
+                    printable(name),
+                    names.collect::<Vec<_>>().join(", ")
                 )
             }
         }
@@ -289,13 +293,13 @@ pub fn text(summary: &Summary) -> String {
                 .map_or_else(String::new, |ratio| format!("x {ratio:.2}")),
         ]);
     }
-    let against = &summary.against;
+    let against = printable(summary.against.to_string());
     let mut text = format!("Compared with {against}\n\n{}", table.text());
     let counted = |count: fn(&Way) -> usize| {
         let ways = summary.ways.iter().map(|way| (count(way), &way.name));
         let ways = ways.filter(|(count, _)| *count > 0);
         let ways: Vec<String> = ways
-            .map(|(count, name)| format!("{count} {name}"))
+            .map(|(count, name)| format!("{count} {}", printable(name)))
             .collect();
         (!ways.is_empty()).then(|| ways.join(", "))
     };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::measure::capacity::Capacity;
 use crate::measure::record::{Fit, Row};
 use crate::text::{Column, Table};
+use coalesce_alloc::printable::printable;
 
 /// The layout of a table of results: a line for each workload, a column for each way to run it.
 #[derive(Debug)]
@@ -135,9 +136,12 @@ pub fn text(rows: &[Row]) -> String {
     let tight = table(&layout, is_tight, verdict);
     let tight_title = "Tight devices, @ capacity relative to the peak requested (N r: fits with N retries; \
                        N !: N requests failed; b N: largest batch found)";
-    let settings = rows.iter().map(|row| match row.conf.as_str() {
-        "" => format!("  {:12} (none)\n", row.setting),
-        conf => format!("  {:12} {conf}\n", row.setting),
+    let settings = rows.iter().map(|row| {
+        let setting = printable(&row.setting).to_string();
+        match row.conf.as_str() {
+            "" => format!("  {setting:12} (none)\n"),
+            conf => format!("  {setting:12} {}\n", printable(conf)),
+        }
     });
     let parts = [
         roomy.map(|table| format!("Peak reserved on roomy devices, MiB\n{table}")),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use coalesce_alloc::printable::{self, printable};
 use coalesce_workloads::catalog;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::{self, Opened};
@@ -51,7 +52,7 @@ impl Entry {
             .get_or_init(|| demand().map_err(|error: WorkloadError| error.to_string()));
         demand
             .clone()
-            .map_err(|reason| anyhow!("{}: {reason}", self.workload.name()))
+            .map_err(|reason| anyhow!("{}: {reason}", printable(self.workload.name())))
     }
 
     /// Its parameters, or a digest of its trace, in one line.
@@ -115,7 +116,7 @@ fn described(spec: &WorkloadSpec, seeds: &[u64], folder: &Path) -> anyhow::Resul
 
 /// One trace, RMM log or MiniMalloc instance, or all traces in a folder, by name.
 fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
-    let cannot = || format!("cannot read {}", path.display());
+    let cannot = || format!("cannot read {}", printable::path(path));
     let mut files: Vec<PathBuf> = Vec::new();
     if path.is_dir() {
         for entry in path.read_dir().with_context(cannot)? {
@@ -128,7 +129,7 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
         ensure!(
             !files.is_empty(),
             "no traces (*.csv.gz, *.trace, *.trace.xz) in {}",
-            path.display()
+            printable::path(path)
         );
     } else {
         files.push(path.to_owned());
@@ -139,10 +140,11 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
             Opened::Devices(trace) => trace.open(0)?,
             Opened::Snapshot(_) => bail!(
                 "{0}: a snapshot; make a trace of it: coalesce convert {0} NAME.csv.gz",
-                file.display()
+                printable::path(&file)
             ),
         };
-        let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let bytes =
+            fs::read(&file).with_context(|| format!("cannot read {}", printable::path(&file)))?;
         Ok(Entry::new(workload, RECORDED, None, digest(&bytes)))
     };
     files.into_iter().map(entry).collect()
@@ -163,7 +165,10 @@ fn names(which: &Presets) -> anyhow::Result<Vec<String>> {
             .into_iter()
             .map(|preset| preset.name)
             .collect()),
-        Presets::All(other) => bail!("presets is '{other}': expected a list of names or \"all\""),
+        Presets::All(other) => bail!(
+            "presets is '{}': expected a list of names or \"all\"",
+            printable(other)
+        ),
     }
 }
 

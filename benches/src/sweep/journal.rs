@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 
 use crate::measure::record::{self, Row};
+use coalesce_alloc::printable;
 
 /// An open journal, locked against other processes.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl Journal {
     /// If the journal cannot be written, belongs to another sweep, is broken other than at its end, or is open in
     /// another process.
     pub fn open(path: &Path, heading: &str) -> anyhow::Result<(Self, Vec<Row>)> {
-        let cannot = || format!("cannot write {}", path.display());
+        let cannot = || format!("cannot write {}", printable::path(path));
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(cannot)?;
         }
@@ -62,13 +63,13 @@ impl Journal {
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+            .with_context(|| format!("cannot read {}", printable::path(path)))?;
         let whole = text
             .iter()
             .rposition(|&byte| byte == b'\n')
             .map_or(0, |last| last + 1);
         text.truncate(whole);
-        let rows = rows(&text, heading).with_context(|| path.display().to_string())?;
+        let rows = rows(&text, heading).with_context(|| printable::path(path).to_string())?;
         if rows.is_empty() {
             text.clear(); // also if it ends before the names of the columns
         }
@@ -98,26 +99,29 @@ impl Journal {
     /// # Errors
     /// If the journal cannot be removed.
     pub fn remove(self) -> anyhow::Result<()> {
-        let cannot = || format!("cannot remove {}", self.path.display());
+        let cannot = || format!("cannot remove {}", printable::path(&self.path));
         fs::remove_file(&self.path).with_context(cannot)
     }
 
     fn append(&mut self, text: &[u8]) -> anyhow::Result<()> {
-        let cannot = || format!("cannot write {}", self.path.display());
+        let cannot = || format!("cannot write {}", printable::path(&self.path));
         self.file.write_all(text).with_context(cannot)
     }
 }
 
 /// Opens or creates a journal and locks it.
 fn locked(path: &Path) -> anyhow::Result<File> {
-    let cannot = || format!("cannot write {}", path.display());
+    let cannot = || format!("cannot write {}", printable::path(path));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let file = options.open(path).with_context(cannot)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            bail!("{}: another sweep is writing this file", path.display())
+            bail!(
+                "{}: another sweep is writing this file",
+                printable::path(path)
+            )
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{bail, ensure};
 
 use crate::measure::record::Row;
+use coalesce_alloc::printable::printable;
 
 /// The rows of all parts, in the order of the sweep. Except for timings they equal those of a single run. Each part has
 /// a name for error messages.
@@ -14,14 +15,15 @@ use crate::measure::record::Row;
 pub fn merge(parts: &[(String, Vec<Row>)]) -> anyhow::Result<Vec<Row>> {
     let mut places: BTreeMap<u64, (&str, &Row)> = BTreeMap::new();
     let mut first: Option<(&str, &Row)> = None;
-    for (name, rows) in parts {
+    for (part, rows) in parts {
         for row in rows {
-            let (first_name, of) = *first.get_or_insert((name, row));
+            let (first_part, of) = *first.get_or_insert((part, row));
+            let (name, first_name) = (printable(part), printable(first_part));
             ensure!(
                 (&row.sweep, row.cells) == (&of.sweep, of.cells),
                 "{first_name} and {name} are of different sweeps ({} and {})",
-                of.sweep,
-                row.sweep
+                printable(&of.sweep),
+                printable(&row.sweep)
             );
             ensure!(
                 row.cell < row.cells,
@@ -29,8 +31,9 @@ pub fn merge(parts: &[(String, Vec<Row>)]) -> anyhow::Result<Vec<Row>> {
                 row.cell,
                 row.cells
             );
-            if let Some((other, _)) = places.insert(row.cell, (name, row)) {
-                let (cell, key) = (row.cell, row.key().join(", "));
+            if let Some((other, _)) = places.insert(row.cell, (part, row)) {
+                let (cell, key) = (row.cell, printable(row.key().join(", ")));
+                let other = printable(other);
                 bail!("cell {cell} ({key}) is in {other} and in {name}");
             }
         }

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
+use coalesce_alloc::printable::{self, printable};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_plugin::Library;
@@ -112,7 +113,10 @@ impl Plan {
             .position(|other| name(other) == name(&entry));
         match same {
             Some(same) if self.workloads[same].origin() == entry.origin() => Ok(same),
-            Some(_) => bail!("two workloads are called '{}'", entry.workload.name()),
+            Some(_) => bail!(
+                "two workloads are called '{}'",
+                printable(entry.workload.name())
+            ),
             None => {
                 self.workloads.push(entry);
                 Ok(self.workloads.len() - 1)
@@ -206,7 +210,7 @@ fn settings(table: &Table) -> anyhow::Result<Vec<(String, String)>> {
     for (name, conf) in table {
         let conf = conf
             .as_str()
-            .with_context(|| format!("setting {name}: expected a string"))?;
+            .with_context(|| format!("setting {}: expected a string", printable(name)))?;
         settings.push((name.clone(), conf.to_owned()));
     }
     ensure!(!settings.is_empty(), "no settings");
@@ -261,7 +265,8 @@ fn combinations(
         for capacity in &capacities {
             for (setting, conf) in &chosen {
                 for &release in releases {
-                    check(policy, release, conf).with_context(|| format!("setting {setting}"))?;
+                    check(policy, release, conf)
+                        .with_context(|| format!("setting {}", printable(setting)))?;
                     cells.extend(addresses.iter().map(|&address_policy| Planned {
                         workload,
                         policy: policy.clone(),
@@ -284,7 +289,7 @@ fn policy_named(policy: &str, folder: &Path) -> anyhow::Result<String> {
     if let Some(library) = Library::named(policy)? {
         let library = library.relative_to(folder);
         let path = library.path();
-        ensure!(path.is_file(), "no library {}", path.display());
+        ensure!(path.is_file(), "no library {}", printable::path(path));
         return Ok(library.policy());
     }
     let known = POLICIES.iter().map(|policy| policy.name);
@@ -333,6 +338,9 @@ where
     T::Err: std::error::Error + Send + Sync + 'static,
 {
     ensure!(!texts.is_empty(), "{what} is empty");
-    let one = |text: &String| text.parse().with_context(|| format!("{what}: '{text}'"));
+    let one = |text: &String| {
+        text.parse()
+            .with_context(|| format!("{what}: '{}'", printable(text)))
+    };
     texts.iter().map(one).collect()
 }

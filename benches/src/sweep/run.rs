@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::anyhow;
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 
 use super::plan::{Plan, Planned};
@@ -82,7 +83,9 @@ impl<'a> Runner<'a> {
                             *outcome = Err(error);
                         }
                     }
-                    Err(error) => failures.push(format!("{}: {error:#}", self.plan.key(cell))),
+                    Err(error) => {
+                        failures.push(format!("{}: {error:#}", printable(self.plan.key(cell))))
+                    }
                 }
                 self.progress
                     .add(1, self.plan.workloads[cell.workload].workload.name());

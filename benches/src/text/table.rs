@@ -1,23 +1,65 @@
 //! A table for people, as aligned text or as Markdown.
 
+use coalesce_alloc::printable::printable;
+
+use super::markdown;
+
+/// A cell of a table. A text becomes one that shows itself, wherever it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cell {
+    text: String,
+    is_marked: bool,
+}
+
+impl Cell {
+    /// A cell whose marks are those of Markdown. Its text must be the program's own.
+    #[must_use]
+    pub fn marked(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            is_marked: true,
+        }
+    }
+
+    fn text(&self) -> String {
+        printable(&self.text).to_string()
+    }
+
+    fn markdown(&self) -> String {
+        match self.is_marked {
+            true => self.text(),
+            false => markdown(&self.text),
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: text.into(),
+            is_marked: false,
+        }
+    }
+}
+
 /// A column: its heading, and on which side its cells are aligned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    heading: String,
+    heading: Cell,
     is_right: bool,
 }
 
 impl Column {
     /// A column of words, aligned on the left.
     #[must_use]
-    pub fn left(heading: impl Into<String>) -> Self {
+    pub fn left(heading: impl Into<Cell>) -> Self {
         let (heading, is_right) = (heading.into(), false);
         Self { heading, is_right }
     }
 
     /// A column of figures, aligned on the right.
     #[must_use]
-    pub fn right(heading: impl Into<String>) -> Self {
+    pub fn right(heading: impl Into<Cell>) -> Self {
         let (heading, is_right) = (heading.into(), true);
         Self { heading, is_right }
     }
@@ -27,7 +69,7 @@ impl Column {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     columns: Vec<Column>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
@@ -41,15 +83,19 @@ impl Table {
     }
 
     /// Adds a row. Missing cells at its end are empty.
-    pub fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) {
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The table as lines of text, with two spaces between columns.
+    /// The table as lines of text, with two spaces between columns. Cells are [`printable`].
     #[must_use]
     pub fn text(&self) -> String {
-        let headings: Vec<String> = self.columns.iter().map(|c| c.heading.clone()).collect();
-        let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(&self.rows).collect();
+        let headings = self.columns.iter().map(|column| &column.heading);
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| row.iter().map(Cell::text).collect());
+        let lines: Vec<Vec<String>> = std::iter::once(headings.map(Cell::text).collect())
+            .chain(rows)
+            .collect();
         let length = |cell: &String| cell.chars().count();
         // The formatting macros cannot pad to more than 65,535 characters.
         let spaces = |count: usize| " ".repeat(count);
@@ -59,7 +105,7 @@ impl Table {
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let mut text = String::new();
-        for line in lines {
+        for line in &lines {
             let cells = line.iter().zip(&self.columns).zip(&widths);
             let cells = cells.map(|((cell, column), &width)| match column.is_right {
                 true => spaces(width - length(cell)) + cell,
@@ -74,14 +120,17 @@ impl Table {
     /// The table in Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
-        let mut text = line(&self.columns.iter().map(|c| &*c.heading).collect::<Vec<_>>());
+        let line = |cells: &mut dyn Iterator<Item = &Cell>| {
+            let cells: Vec<String> = cells.map(Cell::markdown).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut text = line(&mut self.columns.iter().map(|column| &column.heading));
         for column in &self.columns {
             text.push_str(if column.is_right { "|---:" } else { "|---" });
         }
         text.push_str("|\n");
         for row in &self.rows {
-            text.push_str(&line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+            text.push_str(&line(&mut row.iter()));
         }
         text
     }
@@ -97,8 +146,31 @@ mod tests {
         let mut table = Table::new([Column::left("name"), Column::right(long.clone())]);
         table.row([&*long, "1"]);
         table.row(["y", "2"]);
-        let lengths: Vec<usize> = table.text().lines().map(str::len).collect();
-        assert_eq!(lengths, [140_002; 3]);
+        let text = table.text();
+        let lengths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+        assert!(lengths[0] > 900 && lengths[0] < 1100, "{lengths:?}");
+        assert_eq!(lengths, [lengths[0]; 3]);
+        assert!(text.contains("x…(695"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_stays_in_its_line() {
+        let mut table = Table::new([Column::left("name"), Column::right("ms")]);
+        table.row(["a\nb", "1\u{1b}[2J"]);
+        assert_eq!(table.text(), "name             ms\na\\u{a}b  1\\u{1b}[2J\n");
+        let row = table.markdown().lines().last().unwrap().to_owned();
+        assert_eq!(row, "| a\\\\u{a}b | 1\\\\u{1b}\\[2J |");
+    }
+
+    #[test]
+    fn only_the_programs_own_marks_are_marks() {
+        let mut table = Table::new([Column::left("a"), Column::right(Cell::marked("`b`"))]);
+        table.row([Cell::from("**no**"), Cell::marked("**yes**")]);
+        assert_eq!(
+            table.markdown(),
+            "| a | `b` |\n|---|---:|\n| \\*\\*no\\*\\* | **yes** |\n"
+        );
+        assert!(table.text().ends_with("\n**no**  **yes**\n"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use coalesce_alloc::printable::printable;
+
 use crate::op::WorkloadError;
 
 /// The reason why a workload cannot be built.
@@ -23,7 +25,7 @@ pub enum CatalogError {
         unknown: Unknown,
     },
     /// A parameter has another type.
-    #[error("{family}: {parameter}: {reason}")]
+    #[error("{family}: {}: {}", printable(parameter), printable(reason))]
     WrongType {
         /// The family.
         family: &'static str,
@@ -67,12 +69,21 @@ impl Unknown {
     }
 }
 
+/// The most characters of a list of known names.
+const LONGEST_LIST: usize = 5000;
+
 impl fmt::Display for Unknown {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "'{}'", self.name.escape_debug())?;
+        write!(out, "'{}'", printable(&self.name))?;
         if let Some(nearest) = self.nearest() {
-            write!(out, "; did you mean '{nearest}'?")?;
+            write!(out, "; did you mean '{}'?", printable(nearest))?;
         }
-        write!(out, " (expected one of: {})", self.known.join(", "))
+        let known = self.known.iter().map(|name| printable(name).to_string());
+        let known = known.collect::<Vec<_>>().join(", ");
+        write!(
+            out,
+            " (expected one of: {})",
+            printable(known).within(LONGEST_LIST)
+        )
     }
 }

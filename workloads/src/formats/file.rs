@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use coalesce_alloc::printable::{self, printable};
 use memchr::memchr;
 
 use super::compression::Compression;
@@ -77,13 +78,14 @@ impl FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
+        write!(f, "{}", printable::path(&self.file))?;
         match self.position {
             Position::Unknown => {}
             Position::Line(line) => write!(f, ", line {line}")?,
             Position::Byte(byte) => write!(f, ", byte {byte}")?,
         }
-        write!(f, ": {}", self.reason)
+        const LONGEST: usize = 5000;
+        write!(f, ": {}", printable(&self.reason).within(LONGEST))
     }
 }
 
@@ -260,8 +262,15 @@ impl Line<'_> {
 
     /// The beginning of the text, for messages.
     pub(super) fn excerpt(&self) -> String {
-        self.text.chars().take(80).collect()
+        excerpt(self.text)
     }
+}
+
+/// The beginning of a text, for messages.
+pub(super) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let start: String = text.chars().take(LONGEST).collect();
+    printable(start).to_string()
 }
 
 impl Lines {

@@ -15,10 +15,11 @@ use std::path::Path;
 
 use coalesce_alloc::placement::Buffer;
 
-use super::file::{FileError, InputFile};
+use super::file::{FileError, InputFile, excerpt};
 use super::source::Source;
 use crate::lifetimes;
 use crate::op::{Workload, WorkloadError};
+use coalesce_alloc::printable::printable;
 
 pub use self::workload::InstanceFile;
 
@@ -149,7 +150,7 @@ impl<'a> Columns<'a> {
         let is_twice = |(index, name): &(usize, &&str)| names[..*index].contains(name);
         let mut positions = names.iter().enumerate();
         if !is_complete || unknown.is_some() || positions.any(|name| is_twice(&name)) {
-            let shown: String = header.chars().take(80).collect();
+            let shown = excerpt(header);
             return Err(format!(
                 "not an instance: expected the columns '{}', found '{shown}'; {HOW_TO_CONVERT}",
                 REQUIRED.join(",")
@@ -173,12 +174,19 @@ impl<'a> Columns<'a> {
         };
         let number = |name: &str| -> Result<u64, String> {
             let text = field(name).unwrap_or_default();
-            text.parse()
-                .map_err(|_| format!("{name} '{text}' is not a number from 0 to 2^64 - 1"))
+            text.parse().map_err(|_| {
+                format!(
+                    "{name} '{text}' is not a number from 0 to 2^64 - 1",
+                    text = printable(text)
+                )
+            })
         };
         for name in UNSUPPORTED {
             if let Some(text) = field(name).filter(|text| !["", "-1"].contains(text)) {
-                return Err(format!("{name} '{text}' is not supported; leave it out"));
+                return Err(format!(
+                    "{name} '{text}' is not supported; leave it out",
+                    text = printable(text)
+                ));
             }
         }
         let alignment = match field(ALIGNMENT) {

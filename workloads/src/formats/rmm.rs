@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::Write;
 
+use coalesce_alloc::printable::printable;
 use foldhash::fast::FixedState;
 
 use super::file::{FileError, InputFile, Lines};
@@ -113,9 +114,12 @@ impl Log {
             return Err(format!("{count} fields instead of the 6 of '{COLUMNS}'"));
         };
         let pointer = hexadecimal("pointer", pointer)?;
-        let bytes: u64 = size
-            .parse()
-            .map_err(|_| format!("size '{size}' is not a number from 0 to 2^64 - 1"))?;
+        let bytes: u64 = size.parse().map_err(|_| {
+            format!(
+                "size '{size}' is not a number from 0 to 2^64 - 1",
+                size = printable(size)
+            )
+        })?;
         let stream = hexadecimal("stream", stream)?;
         match action {
             "allocate failure" => Ok(None),
@@ -142,7 +146,8 @@ impl Log {
                 None => Err(format!("free of 0x{pointer:x}, which is not live")),
             },
             other => Err(format!(
-                "unknown action '{other}'; expected one of: allocate, free, allocate failure"
+                "unknown action '{other}'; expected one of: allocate, free, allocate failure",
+                other = printable(other)
             )),
         }
     }
@@ -162,8 +167,12 @@ fn hexadecimal(name: &str, text: &str) -> Result<u64, String> {
         return Ok(0);
     }
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16)
-        .map_err(|_| format!("{name} '{text}' is not a hexadecimal number of 64 bits"))
+    u64::from_str_radix(digits, 16).map_err(|_| {
+        format!(
+            "{name} '{text}' is not a hexadecimal number of 64 bits",
+            text = printable(text)
+        )
+    })
 }
 
 /// Writes the allocations and frees of `workload` as a log. Returns how many other operations were left

@@ -1,5 +1,6 @@
 //! Where input comes from: a file, standard input, or memory.
 
+use coalesce_alloc::printable;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read, stdin};
@@ -82,7 +83,7 @@ impl<P: AsRef<Path>> From<P> for Source {
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path().display().fmt(f)
+        printable::path(self.path()).fmt(f)
     }
 }
 

@@ -64,6 +64,9 @@
 //! device,-1,0,0,0
 //! ```
 //!
+//! A tag is written as a [cell](coalesce_alloc::printable::cell): a control character is `\u{1b}`, its number in hexadecimal, and
+//! so is a first character that a spreadsheet would take for that of a formula. A comma is written as `;`.
+//!
 //! Fields are not quoted, so a stray quote cannot swallow the lines behind it. A trace is read while it is
 //! replayed; only the live ids and the start are kept in memory, to find mistakes.
 
@@ -72,8 +75,10 @@ mod section;
 mod start;
 mod write;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use coalesce_alloc::printable::of_cell;
 use serde_json::{Map, Value};
 
 use self::event::{Event, LiveIds};
@@ -175,6 +180,7 @@ impl Workload for TraceFile {
             scopes: Scopes::default(),
             failures: self.failures,
             is_at_start: true,
+            tag: String::new(),
         };
         let mut course = Course::new(self.failures);
         let (next, mut is_followed) = (self.section + 1, false);
@@ -226,11 +232,13 @@ struct State {
     failures: Option<u64>,
     /// Whether the segments of the start may come.
     is_at_start: bool,
+    /// The last tag with escapes.
+    tag: String,
 }
 
 impl State {
     /// The operation of a line, if it has one.
-    fn op<'a>(&mut self, text: &'a str) -> Result<Option<Op<'a>>, String> {
+    fn op<'a>(&'a mut self, text: &'a str) -> Result<Option<Op<'a>>, String> {
         let event = match Event::plain(text) {
             Some(event) => event,
             None if text.is_empty() || self.is_at_start && is_of_start(text) => return Ok(None),
@@ -246,7 +254,14 @@ impl State {
             self.scopes.check(call)?;
         }
         self.live.check(&event)?;
-        Ok(Some(event.op))
+        let mut op = event.op;
+        if let Op::Malloc { tag, .. } | Op::Mark { tag } = &mut op
+            && let Cow::Owned(text) = of_cell(tag)
+        {
+            self.tag = text;
+            *tag = &self.tag;
+        }
+        Ok(Some(op))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::text::{Unit, count, percent_of, quoted};
@@ -239,9 +240,9 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
         )),
         (Some(most), Some((least, rank))) => sentences.push(format!(
             "Under the current settings {} needs most, {}, and {} needs least, {}: an imbalance of {}.",
-            worst.rank,
+            printable(&worst.rank),
             unit.amount(most),
-            rank.rank,
+            printable(&rank.rank),
             unit.amount(least),
             percent_of(most - least, most)
         )),

@@ -4,6 +4,7 @@ use anyhow::ensure;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::OfflinePlan;
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
@@ -201,8 +202,9 @@ impl<'a> Simulator<'a> {
         let with_room = with_room.run(policy, conf, roomy, &mut ())?;
         ensure!(
             with_room.fits(),
-            "{}, {policy} {conf}: requests fail on a device of any capacity",
-            self.workload.name()
+            "{}, {policy} {}: requests fail on a device of any capacity",
+            printable(self.workload.name()),
+            printable(conf)
         );
         Ok(with_room)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
 use coalesce_workloads::formats::snapshot::origin::Owner;
 use coalesce_workloads::formats::snapshot::workload::without_mark;
@@ -50,13 +51,12 @@ impl fmt::Display for CallSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} × ", self.allocations)?;
         let frame = self.own_frame.as_ref().or(self.frames.first());
+        let (tag, frame) = (printable(&self.tag), frame.map(printable));
         match (self.tag.is_empty(), frame) {
             // The tags of a recorded workload already contain the frame.
-            (false, Some(frame)) if !self.tag.contains(':') => {
-                write!(f, "{} at {frame}", self.tag)?
-            }
-            (false, _) => f.write_str(&self.tag)?,
-            (true, Some(frame)) => f.write_str(frame)?,
+            (false, Some(frame)) if !self.tag.contains(':') => write!(f, "{tag} at {frame}")?,
+            (false, _) => write!(f, "{tag}")?,
+            (true, Some(frame)) => write!(f, "{frame}")?,
             (true, None) => {
                 f.write_str("unknown call site (no frames, as in the backward pass)")?
             }

@@ -23,6 +23,7 @@ use std::ops::Range;
 use self::stacks::RequestStacks;
 use super::log::{Log, Mark};
 use super::recorded::Recorded;
+use coalesce_alloc::printable::printable;
 
 /// The fewest repetitions that count as steps.
 pub const FEWEST: usize = 3;
@@ -116,7 +117,7 @@ impl Steps {
         match &self.source {
             StepSource::Marked => "numbered marks".to_owned(),
             StepSource::Updates => "optimizer steps".to_owned(),
-            StepSource::Loop { place, .. } => format!("the loop at {place}"),
+            StepSource::Loop { place, .. } => format!("the loop at {}", printable(place)),
             StepSource::Gradients => "gradients of all parameters".to_owned(),
         }
     }

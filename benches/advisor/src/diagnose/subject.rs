@@ -4,6 +4,7 @@ use anyhow::Context;
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::pytorch::PyTorch;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
@@ -56,7 +57,7 @@ impl Subject<'_> {
             ..SimConfig::with_capacity(capacity)
         };
         let settings = Settings::of_release(self.release).started_with(conf);
-        let settings = settings.with_context(|| format!("settings '{conf}'"))?;
+        let settings = settings.with_context(|| format!("settings '{}'", printable(conf)))?;
         let mut allocator = start::reference(
             self.workload.start().map(AsRef::as_ref),
             &config,

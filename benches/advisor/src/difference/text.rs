@@ -1,5 +1,6 @@
 //! The difference as text.
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{Column, Table, Unit, count, percent_of, quoted};
 
 use super::{Difference, DifferenceCause, HolderChange, ShareChange, Side};
@@ -158,7 +159,7 @@ pub(super) fn page(difference: &Difference) -> String {
 }
 
 fn described(side: &Side) -> String {
-    let mut text = format!("{}, {}", side.name, quoted(&side.settings));
+    let mut text = format!("{}, {}", printable(&side.name), quoted(&side.settings));
     if let Some(releases) = &side.releases {
         text.push_str(&format!(", {releases}"));
     }

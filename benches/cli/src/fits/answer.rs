@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use coalesce_advisor::Advice;
 use coalesce_advisor::report::text::paragraphs;
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{amount, count};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -119,7 +120,11 @@ impl FitsReport {
 pub fn page(report: &FitsReport) -> String {
     let mut page = paragraphs(answer(report));
     if let Verdict::FitsWith { conf } = &report.verdict {
-        let _ = writeln!(page, "\n  export PYTORCH_CUDA_ALLOC_CONF={conf}");
+        let _ = writeln!(
+            page,
+            "\n  export PYTORCH_CUDA_ALLOC_CONF={}",
+            printable(conf)
+        );
     }
     let gpus = match report.gpus.is_empty() {
         true => "none of those known here".to_owned(),
@@ -235,7 +240,7 @@ fn unknown(report: &FitsReport) -> String {
                 1 => "once".to_owned(),
                 times => format!("{times} times"),
             };
-            let _ = writeln!(text, "  {line}, {times}");
+            let _ = writeln!(text, "  {}, {times}", printable(line));
         }
     }
     text

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -201,17 +202,18 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(written.try_clone()?)
             .stderr(written);
-        let name = self.command.join(" ");
+        let name = printable(self.command.join(" "));
         notice(&format!("running `{name}`"));
         let started = Instant::now();
         let status = command
             .status()
-            .with_context(|| format!("cannot run `{}`", self.command[0]))?;
+            .with_context(|| format!("cannot run `{}`", printable(&self.command[0])))?;
         let seconds = started.elapsed().as_secs_f64();
         let last_lines = || {
             let text =
                 String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()).into_owned();
-            let lines: Vec<&str> = text.lines().collect();
+            let lines = text.lines().map(|line| printable(line).to_string());
+            let lines: Vec<String> = lines.collect();
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
         let Some((known, snapshot)) = largest(&records)? else {

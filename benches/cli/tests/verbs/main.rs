@@ -9,6 +9,7 @@ mod diff;
 mod fits;
 mod golden;
 mod gpu;
+mod hostile;
 mod input;
 mod installed;
 mod limits;

@@ -56,7 +56,7 @@ fn long_names_are_printed() {
 }
 
 /// All files in a folder and in those in it.
-fn files_in(folder: &Path) -> Vec<PathBuf> {
+pub fn files_in(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,6 +1,7 @@
 //! The drawing surface of all plots: text, shapes and legends in pixels.
 
 use anyhow::anyhow;
+use coalesce_alloc::printable::printable;
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
@@ -81,6 +82,11 @@ impl Font {
     }
 }
 
+/// The text as the image shows it.
+fn shown(text: &str) -> String {
+    printable(text).to_string()
+}
+
 /// The width of a text in pixels, for a wide font such as DejaVu Sans.
 pub(crate) fn width(text: &str, size: i32) -> i32 {
     let em = |letter: char| match letter {
@@ -91,7 +97,7 @@ pub(crate) fn width(text: &str, size: i32) -> i32 {
         _ if letter.is_uppercase() => 0.75,
         _ => 0.63,
     };
-    let ems: f64 = text.chars().map(em).sum();
+    let ems: f64 = shown(text).chars().map(em).sum();
     (ems * f64::from(size)).ceil() as i32
 }
 
@@ -104,6 +110,8 @@ pub(crate) fn widest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>, size: i3
 /// The lines of a text that has `space` pixels. Words and settings strings are broken after spaces and commas.
 pub(crate) fn wrap(text: &str, size: i32, space: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
+    const LONGEST: usize = 2000;
+    let text = printable(text).within(LONGEST).to_string();
     for word in text.split_inclusive([' ', ',']) {
         let fits = |line: &&mut String| width(&format!("{line}{word}"), size) <= space;
         match lines.last_mut().filter(fits) {
@@ -170,7 +178,7 @@ impl Canvas<'_> {
         if font.upright {
             style.font = style.font.transform(FontTransform::Rotate270);
         }
-        Ok(self.0.draw_text(text, &style, at)?)
+        Ok(self.0.draw_text(&shown(text), &style, at)?)
     }
 
     /// Lines of text; the middle of the first is at `at`. Returns the height.

@@ -247,7 +247,7 @@ fn text_is_never_a_formula_and_absurd_numbers_are_kept() {
         ns_per_pair: Some(f64::INFINITY),
         ns_per_pair_samples: "é".repeat(40_000),
         sweep: "1234e5".to_owned(),
-        ..of("@w\u{1}", "tlsf", "1TiB")
+        ..of("@w\u{1}\u{1b}[2J\u{202e}", "tlsf", "1TiB")
     };
     let mut sheets = sheets(&[of("v", "pytorch", "1TiB"), absurd]);
     for name in sheets.sheet_names() {
@@ -277,6 +277,7 @@ fn text_is_never_a_formula_and_absurd_numbers_are_kept() {
         "NaN",
         "inf",
         "1234e5",
+        "@w\\u{1}\\u{1b}[2J\\u{202e}",
     ] {
         assert!(row.iter().any(|cell| cell == text), "no {text} in {row:?}");
     }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
+use coalesce_alloc::printable;
 use serde::Deserialize;
 
 /// The table's file in a folder of results.
@@ -34,7 +35,7 @@ impl Measured {
         if !file.exists() {
             return Ok(Self::default());
         }
-        let name = || file.display().to_string();
+        let name = || printable::path(file).to_string();
         let table = std::fs::File::open(file).with_context(name)?;
         Self::read(table).with_context(name)
     }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use csv::StringRecord;
 use serde::Serialize;
 
 use super::Measurements;
+use crate::measure::record::as_cell;
 use crate::measure::results;
 
 /// Time and memory of one cell, in nanoseconds and bytes. A cell that was not measured has no figures.
@@ -63,13 +65,20 @@ pub fn write(all: &Measurements, folder: &Path) -> anyhow::Result<()> {
     results::write(&folder.join("latencies.csv"), &csv(&all.latencies)?)
 }
 
-/// Rows as CSV with a header; empty without rows.
+/// Rows as CSV with a header; empty without rows. Its texts are cells, as in the tables of a sweep.
 ///
 /// # Errors
 /// If a row cannot be serialized.
 pub fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     rows.iter().try_for_each(|row| writer.serialize(row))?;
+    let rows = writer.into_inner().map_err(|error| error.into_error())?;
+    let mut reader = csv::ReaderBuilder::new();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for record in reader.has_headers(false).from_reader(&*rows).records() {
+        let cells: StringRecord = record?.iter().map(as_cell).collect();
+        writer.write_record(&cells)?;
+    }
     Ok(writer.into_inner().map_err(|error| error.into_error())?)
 }
 

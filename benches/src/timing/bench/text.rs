@@ -1,5 +1,7 @@
 //! The output of `coalesce bench`.
 
+use coalesce_alloc::printable::printable;
+
 use super::Measurements;
 use super::latency::Latency;
 use super::record::Row;
@@ -53,7 +55,8 @@ fn table(all: &Measurements, rows: &[Row]) -> String {
     let [first, ..] = rows else {
         return String::new();
     };
-    format!("\n{} on {}\n{}", first.program, first.device, table.text())
+    let program = printable(&first.program);
+    format!("\n{program} on {}\n{}", first.device, table.text())
 }
 
 /// The latencies of a call in further walks; in the first walk if time allowed no more.

@@ -10,6 +10,7 @@ use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::printable::printable_lines;
 use coalesce_alloc::settings::SettingsError;
 
 /// What to print, as the flags of the oracle.
@@ -111,6 +112,7 @@ impl<W: Write> Runner<'_, W> {
             }
             Err(error) => {
                 let message = print::one_line(&error.to_string());
+                let message = printable_lines(&message);
                 writeln!(self.out, "err {number} {} {message}", op.code())?;
                 true
             }
@@ -236,7 +238,7 @@ impl<W: Write> Runner<'_, W> {
         };
         self.print_calls()?;
         if !self.options.quiet {
-            writeln!(self.out, "{line}")?;
+            writeln!(self.out, "{}", printable_lines(&line))?;
         }
         Ok(Ok(()))
     }
@@ -252,7 +254,7 @@ impl<W: Write> Runner<'_, W> {
             Err(error) => return Ok(Err(error)),
         };
         if !self.options.quiet {
-            writeln!(self.out, "{line}")?;
+            writeln!(self.out, "{}", printable_lines(&line))?;
         }
         Ok(Ok(()))
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use crate::json;
 use coalesce_alloc::{MempoolId, PoolCall};
 use foldhash::fast::FixedState;
 use serde_json::{Map, Value};
@@ -42,7 +43,7 @@ pub fn write_devices(
     let header = header_of(devices, header);
     let json = match header.is_empty() {
         true => String::new(),
-        false => serde_json::to_string(&header).map_err(io::Error::from)?,
+        false => json::line(&header).map_err(io::Error::from)?,
     };
     let mut head = Writer::new();
     head.event.extend(MAGIC);

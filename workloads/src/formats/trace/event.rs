@@ -1,7 +1,8 @@
 //! The lines of a trace that are events.
 
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::{MempoolId, PoolCall};
-use memchr::memchr;
+use memchr::memchr2;
 
 use super::COLUMNS;
 use crate::course::FAILED;
@@ -34,7 +35,7 @@ pub(super) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Parses an allocation or a free that has only the four columns, as nearly all lines do. `None` for any other line.
+    /// Parses an allocation or a free with a tag without escapes, as nearly all lines are. `None` for any other line.
     pub(super) fn plain(text: &'a str) -> Option<Self> {
         let (is_free, rest) = match text.as_bytes() {
             [b'a', b'l', b'l', b'o', b'c', b',', rest @ ..] => (false, rest),
@@ -45,7 +46,7 @@ impl<'a> Event<'a> {
         let (bytes, rest) = digits(rest)?;
         let (stream, rest) = digits(rest)?;
         let stream = u32::try_from(stream).ok()?;
-        if memchr(b',', rest).is_some() {
+        if memchr2(b',', b'\\', rest).is_some() {
             return None;
         }
         let op = match is_free {
@@ -94,13 +95,23 @@ impl<'a> Event<'a> {
             "capture" => Op::Pool(match tag {
                 "begin" => PoolCall::BeginCapture,
                 "end" => PoolCall::EndCapture,
-                _ => return Err(format!("capture '{tag}'; expected begin or end")),
+                _ => {
+                    return Err(format!(
+                        "capture '{tag}'; expected begin or end",
+                        tag = printable(tag)
+                    ));
+                }
             }),
             "limit" => Op::Limit {
                 bytes: match tag {
                     "" => Some(number("bytes", bytes)?),
                     "none" => None,
-                    _ => return Err(format!("limit '{tag}'; expected nothing or none there")),
+                    _ => {
+                        return Err(format!(
+                            "limit '{tag}'; expected nothing or none there",
+                            tag = printable(tag)
+                        ));
+                    }
                 },
             },
             "others" => Op::Surroundings(Change::Foreign {
@@ -113,14 +124,22 @@ impl<'a> Event<'a> {
                     stream: stream_number(stream)?,
                     count: number("bytes", bytes)?,
                 },
-                _ => return Err(format!("events '{tag}'; expected hold, at_once or finish")),
+                _ => {
+                    return Err(format!(
+                        "events '{tag}'; expected hold, at_once or finish",
+                        tag = printable(tag)
+                    ));
+                }
             }),
             "segment" | "block" => {
                 return Err(format!("a {name} behind the first event; they come before"));
             }
             _ => {
                 let expected = OPS.join(", ");
-                return Err(format!("unknown op '{name}'; expected one of: {expected}"));
+                return Err(format!(
+                    "unknown op '{name}'; expected one of: {expected}",
+                    name = printable(name)
+                ));
             }
         };
         Ok(Self {
@@ -158,7 +177,8 @@ impl<'a> Event<'a> {
             _ if tag == "record_stream" => Op::RecordStream { id, stream },
             _ => {
                 return Err(format!(
-                    "a mark of an allocation must be record_stream, not '{tag}'; a phase has the id -1"
+                    "a mark of an allocation must be record_stream, not '{tag}'; a phase has the id -1",
+                    tag = printable(tag)
                 ));
             }
         };
@@ -173,8 +193,12 @@ impl<'a> Event<'a> {
 
 /// The call in the tag of a line about a pool.
 fn pool_call(tag: &str) -> Result<PoolCall, String> {
-    let unknown =
-        || format!("pool '{tag}'; expected begin, end, release or empty, and a pool such as 0:1");
+    let unknown = || {
+        format!(
+            "pool '{tag}'; expected begin, end, release or empty, and a pool such as 0:1",
+            tag = printable(tag)
+        )
+    };
     let (call, pool) = tag.split_once(' ').ok_or_else(unknown)?;
     let pool = pool_id(pool).ok_or_else(unknown)?;
     Ok(match call {
@@ -193,13 +217,21 @@ pub(super) fn pool_id(text: &str) -> Option<MempoolId> {
 }
 
 pub(super) fn number(name: &str, text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("{name} '{text}' is not a number from 0 to 2^64 - 1"))
+    text.parse().map_err(|_| {
+        format!(
+            "{name} '{text}' is not a number from 0 to 2^64 - 1",
+            text = printable(text)
+        )
+    })
 }
 
 pub(super) fn stream_number(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| format!("stream '{text}' is not a number from 0 to 2^32 - 1"))
+    text.parse().map_err(|_| {
+        format!(
+            "stream '{text}' is not a number from 0 to 2^32 - 1",
+            text = printable(text)
+        )
+    })
 }
 
 /// The number at the beginning of a text, and what follows the comma behind it.

@@ -4,13 +4,19 @@ use std::path::Path;
 
 use super::COLUMNS;
 use crate::formats::file::{FileError, Lines};
+use coalesce_alloc::printable::printable;
 
 /// The number of the device whose section begins with a line, if one does.
 pub(super) fn begun(text: &str) -> Option<Result<u32, String>> {
     let fields = text.strip_prefix("device,")?;
     let number = fields.strip_prefix("-1,0,0,");
     let number = number.and_then(|number| number.parse().ok());
-    Some(number.ok_or_else(|| format!("'{text}' in place of 'device,-1,0,0,NUMBER'")))
+    Some(number.ok_or_else(|| {
+        format!(
+            "'{text}' in place of 'device,-1,0,0,NUMBER'",
+            text = printable(text)
+        )
+    }))
 }
 
 /// Reads the line that begins a section, and all before it. `devices` are those of all sections.

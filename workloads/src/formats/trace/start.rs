@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 
@@ -51,8 +52,12 @@ impl StartLines {
 
 /// The segment with this tag, without blocks.
 fn segment(tag: &str, address: DeviceAddr, stream: StreamId) -> Result<SegmentInfo, String> {
-    let unknown =
-        || format!("segment '{tag}'; expected one such as 'large 0:0' or 'small 0:0 expandable'");
+    let unknown = || {
+        format!(
+            "segment '{tag}'; expected one such as 'large 0:0' or 'small 0:0 expandable'",
+            tag = printable(tag)
+        )
+    };
     let (plain, is_expandable) = match tag.strip_suffix(" expandable") {
         Some(plain) => (plain, true),
         None => (tag, false),

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::io::Write;
 
+use crate::json;
 use coalesce_alloc::PoolCall;
+use coalesce_alloc::printable::cell;
 use serde_json::{Map, Value};
 
 use super::{COLUMNS, start};
@@ -37,7 +39,7 @@ pub fn write_devices(
 ) -> Result<(), WorkloadError> {
     let header = header_of(devices, header);
     if !header.is_empty() {
-        let json = serde_json::to_string(&header).map_err(std::io::Error::from)?;
+        let json = json::line(&header).map_err(std::io::Error::from)?;
         writeln!(out, "# {json}")?;
     }
     writeln!(out, "{COLUMNS}")?;
@@ -114,11 +116,10 @@ fn line_of_change(change: Change) -> String {
     }
 }
 
-/// The tag without characters that would end the field.
+/// The tag as one field of one line.
 fn one_field(tag: &str) -> Cow<'_, str> {
-    if tag.contains([',', '\n', '\r']) {
-        tag.replace(',', ";").replace(['\n', '\r'], " ").into()
-    } else {
-        tag.into()
+    match tag.contains(',') {
+        true => cell(&tag.replace(',', ";")).into_owned().into(),
+        false => cell(tag),
     }
 }

@@ -2,8 +2,10 @@
 
 mod data;
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
 use coalesce_bench::text::{amount, escape, quoted};
+use coalesce_workloads::json;
 use coalesce_workloads::op::Workload;
 use serde::Serialize;
 
@@ -37,7 +39,7 @@ pub fn page(
         .map(|sentence| format!("<p>{}</p>\n", escape(sentence)))
         .collect();
     let parts = [
-        ("title", &*escape(&advice.workload)),
+        ("title", &*escape(&printable(&advice.workload).to_string())),
         ("about", &escape(&text::about(advice))),
         ("text", &escape(&text::page(advice))),
         ("style", web::STYLE),
@@ -85,7 +87,7 @@ impl<'a> Data<'a> {
         let (present, other) = (shown.next(), shown.next());
         let (present, other) = request.jobs.join(|| replayed(present), || replayed(other));
         let mut data = Self::default();
-        let frames = compressed(&serde_json::to_vec(&Frames::of(request.recording))?)?;
+        let frames = compressed(json::shown(&Frames::of(request.recording))?.as_bytes())?;
         let mut bytes = frames.len();
         for (title, conf, replay) in [present, other].into_iter().flatten() {
             let reason = match replay {

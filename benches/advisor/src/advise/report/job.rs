@@ -1,5 +1,6 @@
 //! The advice for a job as text.
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{Column, Table, Unit};
 
@@ -11,7 +12,7 @@ use crate::advise::job::JobAdvice;
 pub fn page(job: &JobAdvice) -> String {
     let mut text = paragraphs(job.sentences.iter().cloned());
     if let Some(conf) = &job.conf {
-        text.push_str(&format!("\n  {}\n", export(conf)));
+        text.push_str(&format!("\n  {}\n", printable(export(conf))));
     }
     let all = job.needs.iter().filter_map(|rank| rank.current_bytes);
     let unit = Unit::of(all.max().unwrap_or(0));

@@ -1,5 +1,6 @@
 //! Advice as a page of text.
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{Column, Table, Unit, count, duration, percent, percent_of, quoted};
 
 use crate::advise::advice::{Advice, RankedSettings};
@@ -34,7 +35,7 @@ fn answer(advice: &Advice) -> String {
     let parts = [
         paragraphs(confidence.caveats.iter().cloned()),
         paragraphs(answer.sentences.iter().cloned()),
-        command(answer).map_or_else(String::new, |command| format!("  {command}\n")),
+        command(answer).map_or_else(String::new, |command| format!("  {}\n", printable(command))),
         paragraphs(remarks.cloned()),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -64,7 +65,8 @@ pub(super) fn export(conf: &str) -> String {
 }
 
 fn shell_quoted(conf: &str) -> String {
-    if conf.contains(|c: char| "[]>'\" ;&|$".contains(c)) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_:,.%+-/@".contains(c);
+    if !conf.chars().all(is_plain) {
         format!("'{}'", conf.replace('\'', "'\\''"))
     } else {
         conf.to_owned()
@@ -121,7 +123,7 @@ fn peak(advice: &Advice) -> String {
     let conditions: String = conditions.map(|line| format!("  {line}\n")).collect();
     format!(
         "{}: {}\n{conditions}\n{}",
-        advice.workload,
+        printable(&advice.workload),
         about(advice),
         table.text()
     )

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::two;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
@@ -40,7 +41,7 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, FileError> {
     let text = str::from_utf8(bytes).map_err(|error| FileError::new(path, error))?;
     let lines = (1..).zip(text.lines()).skip(1);
     let entries = lines.map(|(line, text)| {
-        let reason = || format!("'{text}' is not {HEADER}");
+        let reason = || format!("'{text}' is not {HEADER}", text = printable(text));
         entry(text).ok_or_else(|| FileError::in_line(path, line, reason()))
     });
     Ok(Recording {
@@ -103,7 +104,12 @@ impl Segment {
         let blocks = self.blocks.into_iter();
         let blocks = blocks.map(|(size, requested, state, address)| {
             let known = BlockState::named(&state);
-            let state = known.ok_or_else(|| format!("unknown state of a block: '{state}'"))?;
+            let state = known.ok_or_else(|| {
+                format!(
+                    "unknown state of a block: '{state}'",
+                    state = printable(state)
+                )
+            })?;
             let address = DeviceAddr(address);
             Ok::<_, String>(BlockInfo::new(address, size, requested, state))
         });
@@ -111,8 +117,9 @@ impl Segment {
             device: 0,
             address: DeviceAddr(self.address),
             stream: StreamId(self.stream),
-            kind: PoolKind::named(&self.segment_type)
-                .ok_or_else(|| format!("unknown segment_type: '{}'", self.segment_type))?,
+            kind: PoolKind::named(&self.segment_type).ok_or_else(|| {
+                format!("unknown segment_type: '{}'", printable(self.segment_type))
+            })?,
             pool: MempoolId(self.pool_id.0, self.pool_id.1),
             is_expandable: self.is_expandable,
             blocks: blocks.collect::<Result<_, _>>()?,

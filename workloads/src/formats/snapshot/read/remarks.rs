@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coalesce_alloc::printable::printable;
+
 /// The anomalies, and how often each occurs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remarks<'a> {
@@ -27,6 +29,7 @@ impl Remarks<'_> {
         let actions = self.unknown_actions.iter();
         sentences.extend(actions.clone().take(MOST_ACTIONS).map(|(action, count)| {
             let action: String = String::from_utf8_lossy(action).chars().take(60).collect();
+            let action = printable(action);
             format!("entries of the unknown action '{action}', skipped: {count}")
         }));
         let others: u64 = actions.skip(MOST_ACTIONS).map(|(_, count)| count).sum();

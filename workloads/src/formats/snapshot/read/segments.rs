@@ -2,6 +2,7 @@
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
@@ -150,8 +151,12 @@ impl<'a> Reader<'a> {
 
 fn kind_of(node: Node<'_>, budget: &mut Budget) -> Result<PoolKind, PickleError> {
     let name = budget.text(node, "segment_type")?;
-    PoolKind::named(&name)
-        .ok_or_else(|| node.error(format!("segment_type is '{name}'; expected small or large")))
+    PoolKind::named(&name).ok_or_else(|| {
+        node.error(format!(
+            "segment_type is '{name}'; expected small or large",
+            name = printable(name)
+        ))
+    })
 }
 
 fn state_of(node: Node<'_>, budget: &mut Budget) -> Result<BlockState, PickleError> {
@@ -162,7 +167,7 @@ fn state_of(node: Node<'_>, budget: &mut Budget) -> Result<BlockState, PickleErr
     }
     BlockState::named(&name).ok_or_else(|| {
         let reason = format!(
-            "the state of a block is '{name}'; expected active_allocated, active_pending_free or inactive"
+            "the state of a block is '{name}'; expected active_allocated, active_pending_free or inactive", name = printable(name)
         );
         node.error(reason)
     })

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coalesce_workloads::json;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
@@ -20,7 +21,7 @@ pub(super) fn element(id: &str, text: &str) -> String {
     format!("<script id=\"{id}\" type=\"text/plain\">{text}</script>\n")
 }
 
-/// A value as JSON that may stand in a script element: no tag begins or ends in it.
+/// A value as JSON that may stand in a script element: no tag begins or ends in it, and its texts may be shown.
 pub(super) fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string(value)?.replace('<', "\\u003c"))
+    Ok(json::shown(value)?.replace('<', "\\u003c"))
 }

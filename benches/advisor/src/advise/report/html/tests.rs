@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coalesce_alloc::printable::is_unprintable;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
@@ -87,6 +88,21 @@ fn the_page_contains_the_advice_as_text_and_as_data() {
     assert!(!page.contains("<small>") && !page.contains("\"<large>"));
     let found: Value = serde_json::from_str(content(&page, "advice")).unwrap();
     assert_eq!(found, advice);
+}
+
+/// The page shows these texts wherever they are in its data.
+#[test]
+fn no_text_in_the_data_has_controls() {
+    advised(|request, advice| {
+        let mut advice = advice.clone();
+        advice.workload = "w\u{1b}[2J\u{202e}\u{7}".to_owned();
+        advice.conditions = vec!["c\u{9b}\u{2066}".to_owned()];
+        let page = page(request, &advice, "\u{1b}", Deadline::after(None)).unwrap();
+        assert!(!page.contains(|it| is_unprintable(it) && it != '\n'));
+        let found: Value = serde_json::from_str(content(&page, "advice")).unwrap();
+        assert_eq!(found["workload"], "w\\u{1b}[2J\\u{202e}\\u{7}");
+        assert_eq!(found["conditions"][0], "c\\u{9b}\\u{2066}");
+    });
 }
 
 #[test]

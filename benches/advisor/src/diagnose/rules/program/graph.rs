@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{amount, percent_of};
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 
@@ -142,7 +143,7 @@ fn runs(evidence: &Evidence<'_>) -> Vec<PhaseRun> {
             let starts = run.iter().map(|mark| mark.event);
             let ends = starts.clone().skip(1).chain([end]);
             runs.extend(run.first().map(|mark| PhaseRun {
-                name: format!("The phase '{}'", mark.tag),
+                name: format!("The phase '{}'", printable(&mark.tag)),
                 phases: starts.zip(ends).map(|(start, end)| start..end).collect(),
             }));
         }

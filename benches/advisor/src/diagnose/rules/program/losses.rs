@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
 
 use crate::diagnose::{Evidence, Finding};
@@ -42,9 +43,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: vec![format!(
             "The phase '{}' runs {} times before '{}', and each run leaves {} to {} live",
-            worst.name,
+            printable(worst.name),
             worst.times,
-            worst.next,
+            printable(worst.next),
             amount(worst.least),
             amount(worst.most),
         )],

@@ -9,6 +9,7 @@
 //! comes from tensors that live briefly within a phase: the gradient of the logits, a copy in another
 //! precision, temporary tensors of the optimizer. The peak determines how much memory is needed.
 
+use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{amount, percent_of};
 
 use crate::diagnose::log::{Allocation, Level, Mark};
@@ -64,12 +65,13 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .steps
         .as_ref()
         .and_then(|steps| steps.events.iter().position(|step| step.contains(&event)));
+    let shown = printable(phase);
     let place = match (phase, step) {
         ("", _) => String::new(),
         (phase, Some(step)) if !phase.starts_with("step") => {
-            format!(", in '{phase}' of step {step}")
+            format!(", in '{shown}' of step {step}")
         }
-        (phase, _) => format!(", in '{phase}'"),
+        _ => format!(", in '{shown}'"),
     };
     Some(Finding {
         rule: "transient",

@@ -2,10 +2,11 @@
 //!
 //! A terminal obeys control characters, and characters that set the direction of text change what a reader sees of the
 //! text around them. None of them is printed: in their place is `\u{…}` with their number, as in Rust and in JSON.
-//! What programs read keeps its characters: [`cell`] and [`of_cell`] for CSV, [`json`](crate::json) for JSON.
+//! What programs read keeps its characters: [`cell`] and [`of_cell`] are for CSV; `coalesce_workloads::json` is for JSON.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::Path;
 
 /// The most characters of a text that [`printable`] shows.
 pub const LONGEST: usize = 500;
@@ -32,6 +33,12 @@ pub fn printable<'a>(text: impl Into<Cow<'a, str>>) -> Printable<'a> {
         text: text.into(),
         longest: LONGEST,
     }
+}
+
+/// The path of a file in one line. Longer paths than any system has are cut.
+pub fn path(path: &Path) -> Printable<'_> {
+    const LONGEST_PATH: usize = 5000;
+    printable(path.to_string_lossy()).within(LONGEST_PATH)
 }
 
 /// A text of several lines and of any length, for what has been put together of many texts.
