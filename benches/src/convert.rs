@@ -1,5 +1,7 @@
 //! Converts workloads to the formats of other tools.
 
+use std::io::{self, Write};
+
 use anyhow::{Context, bail};
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::WithHistory;
@@ -10,9 +12,11 @@ use coalesce_alloc::policy;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
+use coalesce_workloads::budget::Budget;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
 use coalesce_workloads::formats::pickle;
 use coalesce_workloads::formats::{Device, binary, rmm, trace};
+use coalesce_workloads::keeping::Keeping;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::replay;
 use serde_json::Map;
@@ -35,6 +39,33 @@ pub enum Format<'a> {
     },
     /// A memory snapshot of a replay.
     Snapshot(Replayed<'a>),
+}
+
+/// The content of a file in memory, within the budget of the input that it is made of.
+struct Output {
+    bytes: Vec<u8>,
+    budget: Budget,
+}
+
+impl Output {
+    fn of(workload: &dyn Workload) -> Self {
+        Self {
+            bytes: Vec::new(),
+            budget: workload.budget(),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.bytes.len() + bytes.len();
+        self.budget.check(length as u64).map_err(io::Error::other)?;
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The allocator and the device of a replay.
@@ -66,28 +97,35 @@ pub struct Converted {
 /// # Errors
 /// If the workload cannot be read; for a snapshot, as [`Replayed::snapshot`].
 pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<Converted> {
-    let mut bytes = Vec::new();
+    /// Bytes of memory for the lifetime or the entry of an operation, and for the form in which it is written.
+    const PER_EVENT: u64 = 256;
+    let mut out = Output::of(workload);
+    let kept = Keeping {
+        workload,
+        per_event: PER_EVENT,
+    };
     let header = || Map::from_iter([("name".to_owned(), workload.name().into())]);
     let left_out = match format {
         Format::Trace => {
-            trace::write(workload, &header(), &mut bytes)?;
+            trace::write(workload, &header(), &mut out)?;
             0
         }
         Format::BinaryTrace => {
-            binary::write(workload, &header(), &mut bytes)?;
+            binary::write(workload, &header(), &mut out)?;
             0
         }
-        Format::RmmLog => rmm::write(workload, &mut bytes)?,
+        Format::RmmLog => rmm::write(workload, &mut out)?,
         Format::MiniMalloc { unit } => {
             let instance = Instance::of(workload, *unit)?;
-            minimalloc::write(&instance, None, &mut bytes)?;
+            minimalloc::write(&instance, None, &mut out)?;
             0
         }
         Format::Snapshot(replayed) => {
-            pickle::to_writer(&replayed.snapshot(workload)?, &mut bytes)?;
+            pickle::to_writer(&replayed.snapshot(&kept)?, &mut out.bytes)?;
             0
         }
     };
+    let bytes = out.bytes;
     Ok(Converted { bytes, left_out })
 }
 
@@ -102,13 +140,14 @@ pub fn convert_devices(devices: &[Device<'_>], format: &Format<'_>) -> anyhow::R
     if others.is_empty() {
         return convert(*first, format);
     }
-    let mut bytes = Vec::new();
+    let mut out = Output::of(*first);
     let header = Map::from_iter([("name".to_owned(), first.name().into())]);
     match format {
-        Format::Trace => trace::write_devices(devices, &header, &mut bytes)?,
-        Format::BinaryTrace => binary::write_devices(devices, &header, &mut bytes)?,
+        Format::Trace => trace::write_devices(devices, &header, &mut out)?,
+        Format::BinaryTrace => binary::write_devices(devices, &header, &mut out)?,
         _ => bail!("only traces have several devices"),
     }
+    let bytes = out.bytes;
     Ok(Converted { bytes, left_out: 0 })
 }
 

@@ -4,9 +4,14 @@
 
 use std::sync::Arc;
 
+use crate::budget::Account;
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
 use crate::start::StartState;
+
+/// Bytes of memory for each operation. It takes 32 here, but whoever keeps a workload in memory replays it many times, and
+/// keeps much of some of the replays.
+const PER_EVENT: u64 = 256;
 
 /// The operations of another workload if no request fails. The copy ignores the answers, even if the
 /// original does not.
@@ -21,10 +26,12 @@ impl Cached {
     /// Reads a workload.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If it cannot be read, or is longer than its [budget](Workload::budget) allows.
     pub fn of(workload: &dyn Workload) -> Result<Self, WorkloadError> {
         let mut ops = Ops::default();
+        let mut account = Account::new(workload.name(), workload.budget());
         workload.emit(&mut |op: Op<'_>| {
+            account.take(PER_EVENT + ops.new_tag(op))?;
             ops.push(op);
             Ok(Answer::Done)
         })?;

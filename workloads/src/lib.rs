@@ -26,6 +26,7 @@
 //!   [`late`]: the driver calls of a steady program; [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
+//! - [`budget`]: how much of an input may be kept in memory; [`keeping`]: a workload that is kept.
 //! - [`json`]: JSON that can be printed, whatever text is in it.
 //! - [`conditions`]: those under which a program was recorded. [`clock`]: the time, also in a browser. [`realism`]: recordings and the family members that model them.
 //!
@@ -42,6 +43,7 @@
     clippy::unreachable
 )]
 
+pub mod budget;
 pub mod cached;
 pub mod catalog;
 pub mod clock;
@@ -52,6 +54,7 @@ pub mod families;
 pub mod formats;
 pub mod input;
 pub mod json;
+pub mod keeping;
 pub mod late;
 pub mod lifetimes;
 pub mod limited;

@@ -3,16 +3,23 @@
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 
+use crate::keeping::Keeping;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 
 /// Returns the lifetimes of all requests of a workload, if none of them fails. Uses of a block on other
 /// streams and memory around the workload are not known in advance.
 ///
 /// # Errors
-/// If the workload cannot be read.
+/// If the workload cannot be read, or is longer than its [budget](Workload::budget) allows.
 pub fn of(workload: &dyn Workload) -> Result<Lifetimes, WorkloadError> {
+    /// Bytes of memory for each operation: the lifetime of a request, and what a plan for it takes.
+    const PER_EVENT: u64 = 128;
     let mut program = LifetimeRecorder::default();
-    workload.emit(&mut |op: Op<'_>| {
+    let kept = Keeping {
+        workload,
+        per_event: PER_EVENT,
+    };
+    kept.emit(&mut |op: Op<'_>| {
         match op {
             Op::Malloc {
                 id, bytes, stream, ..

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::budget::Budget;
 use crate::conditions::RecordedConditions;
 use crate::op::{Op, Sink, Workload, WorkloadError};
 use crate::start::StartState;
@@ -44,5 +45,9 @@ impl Workload for Limited<'_> {
 
     fn conditions(&self) -> Option<&RecordedConditions> {
         self.workload.conditions()
+    }
+
+    fn budget(&self) -> Budget {
+        self.workload.budget()
     }
 }

@@ -75,6 +75,22 @@ impl<T> LiveTable<T> {
         }
     }
 
+    /// The number of live ids.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// The value of an id, to be changed.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        let place = self.place(id);
+        match self.places.get_mut(place) {
+            Some(Some((there, value))) if *there == id => Some(value),
+            _ => self.others.get_mut(&id),
+        }
+    }
+
     /// The value of an id.
     #[inline]
     pub(crate) fn get(&self, id: u64) -> Option<&T> {

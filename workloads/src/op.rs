@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use coalesce_alloc::PoolCall;
 
+use crate::budget::{Budget, OverAccount};
 use crate::conditions::RecordedConditions;
 use crate::start::StartState;
 use crate::surroundings::Change;
@@ -108,6 +109,11 @@ pub trait Workload: Send + Sync {
     fn conditions(&self) -> Option<&RecordedConditions> {
         None
     }
+
+    /// How much memory may be kept of the operations. A file sets it by its size.
+    fn budget(&self) -> Budget {
+        Budget::UNLIMITED
+    }
 }
 
 /// The reason why a workload ended early.
@@ -139,4 +145,7 @@ pub enum WorkloadError {
     /// The sink wants no more operations.
     #[error("stopped: {0}")]
     Stopped(String),
+    /// More would be kept in memory than its budget allows.
+    #[error(transparent)]
+    OverBudget(#[from] OverAccount),
 }

@@ -53,6 +53,17 @@ impl Ops {
         self.kept.len()
     }
 
+    /// Bytes of memory for the tag of an operation; none if it is not the first with this tag.
+    pub(crate) fn new_tag(&self, op: Op<'_>) -> u64 {
+        const PER_TAG: u64 = 128;
+        match op {
+            Op::Malloc { tag, .. } | Op::Mark { tag } if !self.tags.numbers.contains_key(tag) => {
+                PER_TAG + tag.len() as u64
+            }
+            _ => 0,
+        }
+    }
+
     /// Appends an operation.
     pub(crate) fn push(&mut self, op: Op<'_>) {
         self.kept.push(match op {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::budget::Budget;
 use crate::conditions::RecordedConditions;
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::start::StartState;
@@ -33,5 +34,9 @@ impl Workload for Recorded<'_> {
 
     fn conditions(&self) -> Option<&RecordedConditions> {
         Some(&self.conditions)
+    }
+
+    fn budget(&self) -> Budget {
+        self.workload.budget()
     }
 }

@@ -10,6 +10,7 @@ use coalesce_alloc::snapshot::BlockInfo;
 use coalesce_alloc::stats::{DeviceStats, PoolKind};
 use foldhash::fast::FixedState;
 
+use crate::budget::MOST_LIVE;
 use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::start::StartState;
@@ -147,6 +148,7 @@ where
     A::Driver: Surroundings,
 {
     let mut live = LiveTable::default();
+    let is_limited = workload.budget().is_limited();
     let mut restored = RestoredBlocks::of(workload, allocator);
     let mut tally = Tally {
         begins_as_recorded: restored.is_some(),
@@ -169,6 +171,11 @@ where
             _ => {}
         }
         watch(op, allocator);
+        // Between two looks there are not many more.
+        const INTERVAL: u64 = 1 << 12;
+        if is_limited && event.is_multiple_of(INTERVAL) {
+            check_blocks(allocator.stats(), event)?;
+        }
         restored.take_if(|restored| restored.blocks.is_empty());
         let partial = restored.as_ref();
         let partial = partial.map(|restored| restored.reported(allocator.stats()));
@@ -185,6 +192,18 @@ where
         })
     })?;
     Ok(tally)
+}
+
+/// Fails if too many blocks of an input are allocated or wait for a stream.
+fn check_blocks(stats: &DeviceStats, event: u64) -> Result<(), WorkloadError> {
+    const MOST_BLOCKS: i64 = 2 * MOST_LIVE as i64;
+    match stats.active().all().current > MOST_BLOCKS {
+        true => Err(WorkloadError::Stopped(format!(
+            "event {event}: more than {MOST_BLOCKS} blocks are allocated or wait for a stream, the most that are kept; do \
+             frees that wait never complete?"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// As [`replay`], but ends after the operation `event`.

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use coalesce_workloads::budget::Budget;
 use coalesce_workloads::clock::Instant;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 use coalesce_workloads::start::StartState;
@@ -96,6 +97,10 @@ impl Workload for UntilDeadline<'_> {
 
     fn start(&self) -> Option<&Arc<StartState>> {
         self.workload.start()
+    }
+
+    fn budget(&self) -> Budget {
+        self.workload.budget()
     }
 }
 

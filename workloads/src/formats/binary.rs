@@ -50,6 +50,7 @@ use super::buffered::Reason;
 use super::file::{FileError, InputFile};
 use super::source::{Origin, Source};
 use super::stem;
+use crate::budget::Budget;
 use crate::conditions::RecordedConditions;
 use crate::course::Course;
 use crate::op::{Sink, Workload, WorkloadError};
@@ -128,6 +129,7 @@ pub struct BinaryTrace {
     failures: Option<u64>,
     conditions: Option<RecordedConditions>,
     start: Option<Arc<StartState>>,
+    budget: Budget,
 }
 
 impl BinaryTrace {
@@ -142,7 +144,8 @@ impl BinaryTrace {
     /// A section of a trace, or the whole if it has none.
     pub(super) fn of_section(file: InputFile, section: usize) -> Result<Self, FileError> {
         let origin = file.origin().clone();
-        let mut reader = Reader::new(file.into_content());
+        let budget = file.budget();
+        let mut reader = Reader::new(file.into_content(), budget);
         let mut read = || {
             let header = reader.header()?;
             let sections = reader.enter(&header, section)?;
@@ -158,6 +161,7 @@ impl BinaryTrace {
                 failures: recorded.failures,
                 conditions,
                 start: start.map(Arc::new),
+                budget,
             })
         };
         let read: Result<_, Reason> = read();
@@ -184,7 +188,7 @@ impl Workload for BinaryTrace {
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let file = InputFile::of(self.origin.clone())?;
-        let mut reader = Reader::new(file.into_content());
+        let mut reader = Reader::new(file.into_content(), self.budget);
         let mut read = || {
             let header = reader.header()?;
             reader.enter(&header, self.section)?;
@@ -216,6 +220,10 @@ impl Workload for BinaryTrace {
 
     fn conditions(&self) -> Option<&RecordedConditions> {
         self.conditions.as_ref()
+    }
+
+    fn budget(&self) -> Budget {
+        self.budget
     }
 }
 

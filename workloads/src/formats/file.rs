@@ -12,6 +12,7 @@ use memchr::memchr;
 use super::compression::Compression;
 use super::foreign;
 use super::source::{Origin, Source};
+use crate::budget::Budget;
 use crate::op::WorkloadError;
 
 /// Bytes of the longest line that is read.
@@ -155,6 +156,17 @@ impl InputFile {
         self.origin.path()
     }
 
+    /// How much memory may be kept of it.
+    pub(super) fn budget(&self) -> Budget {
+        match self.compression {
+            None => Budget::of_plain(self.size),
+            Some(compression) => {
+                let (most, tool) = (compression.most_expansion(), compression.tool());
+                Budget::of_packed(self.size, most, tool)
+            }
+        }
+    }
+
     /// The first bytes of the unpacked content.
     pub(super) fn start(&self) -> &[u8] {
         &self.start
@@ -178,24 +190,40 @@ impl InputFile {
 
     /// The whole content; an error if it has more than `largest` bytes.
     ///
-    /// A compressed file may have [some times](Compression::most_expansion) its size, and 16 MiB in any case.
+    /// A compressed file may have [some times](Compression::most_expansion) its size, and 16 MiB in any case, but not more
+    /// than half of its [budget](Self::budget).
     pub(super) fn read_all(self, largest: u64) -> Result<Vec<u8>, FileError> {
+        let most = self.budget().bytes() / 2;
+        self.read_at_most(largest, most)
+    }
+
+    /// The whole content; an error if it has more than `largest` bytes, or more than `most` and is compressed.
+    pub(super) fn read_at_most(self, largest: u64, most: u64) -> Result<Vec<u8>, FileError> {
         let path = self.path().to_owned();
         let mut bytes = Vec::new();
-        let read = self.bounded(largest).read_to_end(&mut bytes);
+        let read = self.unpacked(largest, most).read_to_end(&mut bytes);
         read.map_err(|error| FileError::new(&path, error))?;
         Ok(bytes)
     }
 
-    /// The content as [`Self::read_all`] returns it, which fails where it has too many bytes.
+    /// The content, which fails where it has too many bytes: more than `largest`, or more than a compressed file may have.
     pub(super) fn bounded(self, largest: u64) -> impl Read {
+        self.unpacked(largest, u64::MAX)
+    }
+
+    /// The content as [`Self::bounded`] returns it, of a compressed file at most `most` bytes.
+    fn unpacked(self, largest: u64, most_unpacked: u64) -> impl Read {
         const ALWAYS_ALLOWED: u64 = 16 << 20;
         let unpacked = self.compression.map(|compression| {
             let (most, tool) = (compression.most_expansion(), compression.tool());
             let limit = self.size.saturating_mul(most).max(ALWAYS_ALLOWED);
+            let times = match limit <= most_unpacked {
+                true => format!("over {most} times its size"),
+                false => "too many to keep in memory".to_owned(),
+            };
+            let limit = limit.min(most_unpacked);
             let reason = format!(
-                "unpacks to more than {limit} bytes, over {most} times its size; if this is intended, unpack it \
-                 with {tool}"
+                "unpacks to more than {limit} bytes, {times}; if this is intended, unpack it with {tool}"
             );
             (limit, reason)
         });

@@ -17,6 +17,7 @@ use coalesce_alloc::placement::Buffer;
 
 use super::file::{FileError, InputFile, excerpt};
 use super::source::Source;
+use crate::budget::Budget;
 use crate::lifetimes;
 use crate::op::{Workload, WorkloadError};
 use coalesce_alloc::printable::printable;
@@ -64,10 +65,10 @@ pub fn read(source: impl Into<Source>) -> Result<Instance, FileError> {
 fn read_file(file: InputFile) -> Result<Instance, FileError> {
     /// More bytes than any instance has.
     const LARGEST: u64 = 1 << 32;
-    let path = file.path().to_owned();
+    let (path, budget) = (file.path().to_owned(), file.budget());
     let text = String::from_utf8(file.read_all(LARGEST)?);
     let text = text.map_err(|_| FileError::new(&path, "not UTF-8 text").with_hint(HOW_TO_CONVERT));
-    parse(&path, &text?)
+    parse(&path, &text?, budget)
 }
 
 /// Whether a line names the columns of an instance.
@@ -94,7 +95,11 @@ pub fn write(instance: &Instance, offsets: Option<&[u64]>, out: &mut impl Write)
     Ok(())
 }
 
-fn parse(path: &Path, text: &str) -> Result<Instance, FileError> {
+/// Bytes of memory for a buffer, with the events of its replay.
+const PER_BUFFER: u64 = 256;
+
+fn parse(path: &Path, text: &str, budget: Budget) -> Result<Instance, FileError> {
+    let mut bytes = text.len() as u64;
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut lines = (1..).zip(text.lines());
     let (line, header) = lines.next().unwrap_or((1, ""));
@@ -109,6 +114,9 @@ fn parse(path: &Path, text: &str) -> Result<Instance, FileError> {
         instance.ids.push(row.id.to_owned());
         instance.buffers.push(row.buffer);
         alignments.push((line, row.alignment));
+        bytes += PER_BUFFER;
+        let checked = budget.check(bytes);
+        checked.map_err(|reason| FileError::in_line(path, line, reason))?;
     }
     // Offsets are sums of sizes, so any common divisor of the sizes divides them.
     let sizes = instance.buffers.iter().map(|buffer| buffer.size);
@@ -219,13 +227,15 @@ mod tests {
     use super::*;
 
     fn wrong(text: &str) -> String {
-        parse(Path::new("file"), text).unwrap_err().to_string()
+        parse(Path::new("file"), text, Budget::UNLIMITED)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn a_written_instance_is_read_back() {
         let text = "id,lower,upper,size\nb1,0,3,4\nweights,3,9,18446744073709551615\n";
-        let instance = parse(Path::new("file"), text).unwrap();
+        let instance = parse(Path::new("file"), text, Budget::UNLIMITED).unwrap();
         let mut out = Vec::new();
         write(&instance, None, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), text);
@@ -238,7 +248,7 @@ mod tests {
     #[test]
     fn columns_may_have_any_order_and_unsupported_ones_may_be_empty() {
         let text = "\u{feff}size, id,upper,lower,hint,gaps,alignment\r\n8,x,5,2,-1,,4\r\n\r\n4,y,9,8,,,1\r\n";
-        let instance = parse(Path::new("file"), text).unwrap();
+        let instance = parse(Path::new("file"), text, Budget::UNLIMITED).unwrap();
         assert_eq!(instance.ids, ["x", "y"]);
         let x = Buffer {
             lower: 2,
@@ -253,7 +263,7 @@ mod tests {
     fn long_instances_are_read_in_linear_time() {
         let lines: String = (1..500_000).map(|n| format!("b,0,1,0,{n}\n")).collect();
         let text = format!("id,lower,upper,size,alignment\n{lines}");
-        let instance = parse(Path::new("file"), &text).unwrap();
+        let instance = parse(Path::new("file"), &text, Budget::UNLIMITED).unwrap();
         assert_eq!(instance.buffers.len(), 499_999);
         let columns: String = (0..500_000).map(|n| format!("c{n},")).collect();
         assert!(wrong(&columns).contains("not an instance"));

@@ -18,6 +18,7 @@ use std::io::{self, Read};
 use std::iter;
 
 use self::arena::{Arena, Chain, Content, Item, Items, Value};
+use crate::budget::Budget;
 
 pub use self::arena::NodeId;
 pub use self::write::to_writer;
@@ -38,6 +39,11 @@ pub trait Consumer {
 
     /// Offers a dict with its first items, fewer than 500.
     fn dict(&mut self, dict: Fresh<'_>) -> Option<Token>;
+
+    /// Bytes of memory that it keeps.
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// Takes nothing.
@@ -158,7 +164,7 @@ impl Pickle {
     /// # Errors
     /// If it is not a pickle, is truncated, refers to code, or has an integer of more than 64 bits.
     pub fn read(input: Vec<u8>) -> Result<Self, PickleError> {
-        match Self::read_from(&input[..], &mut ()) {
+        match Self::read_from(&input[..], &mut (), Budget::UNLIMITED) {
             Ok(pickle) => Ok(pickle),
             Err(ReadError::Pickle(error)) => Err(error),
             Err(ReadError::Io(error)) => Err(PickleError {
@@ -168,14 +174,18 @@ impl Pickle {
         }
     }
 
-    /// As [`Self::read`], from a file. Only the values that `consumer` leaves are kept.
+    /// As [`Self::read`], from a file. Only the values that `consumer` leaves are kept, within the budget of the file.
     ///
     /// # Errors
-    /// As [`Self::read`], and if the file cannot be read or is too long.
-    pub fn read_from(source: impl Read, consumer: &mut impl Consumer) -> Result<Self, ReadError> {
+    /// As [`Self::read`], and if the file cannot be read, is too long, or has more values than its budget allows.
+    pub fn read_from(
+        source: impl Read,
+        consumer: &mut impl Consumer,
+        budget: Budget,
+    ) -> Result<Self, ReadError> {
         let largest = Self::LARGEST;
         let mut source = source.take(largest + 1);
-        let (arena, root) = machine::run(&mut source, consumer)?;
+        let (arena, root) = machine::run(&mut source, consumer, budget)?;
         // Damage behind the end shows only when a compressed file is read to its end.
         io::copy(&mut source, &mut io::sink())?;
         if arena.read > largest {

@@ -21,6 +21,7 @@ use foldhash::fast::FixedState;
 use super::file::{FileError, InputFile, Lines};
 use super::source::{Origin, Source};
 use super::stem;
+use crate::budget::{self, Budget};
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
 pub(super) const COLUMNS: &str = "Thread,Time,Action,Pointer,Size,Stream";
@@ -30,6 +31,7 @@ pub(super) const COLUMNS: &str = "Thread,Time,Action,Pointer,Size,Stream";
 pub struct RmmLog {
     origin: Origin,
     name: String,
+    budget: Budget,
 }
 
 impl RmmLog {
@@ -43,9 +45,11 @@ impl RmmLog {
 
     pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
         let origin = file.origin().clone();
+        let budget = file.budget();
         read_header(&mut file.lines())?;
         Ok(Self {
             name: stem(origin.path()),
+            budget,
             origin,
         })
     }
@@ -70,6 +74,10 @@ impl Workload for RmmLog {
             }
         }
         Ok(())
+    }
+
+    fn budget(&self) -> Budget {
+        self.budget
     }
 }
 
@@ -132,10 +140,11 @@ impl Log {
                     Entry::Vacant(vacant) => {
                         vacant.insert(id);
                         self.count += 1;
+                        budget::check_live(self.live.len())?;
                         Ok(Some(Op::Malloc {
                             id,
                             bytes,
-                            stream: self.stream(stream),
+                            stream: self.stream(stream)?,
                             tag: "",
                         }))
                     }
@@ -152,13 +161,15 @@ impl Log {
         }
     }
 
-    fn stream(&mut self, handle: u64) -> u32 {
+    fn stream(&mut self, handle: u64) -> Result<u32, String> {
         const LEGACY: u64 = 1;
         if handle <= LEGACY {
-            return 0;
+            return Ok(0);
         }
         let next = self.streams.len() as u32 + 1;
-        *self.streams.entry(handle).or_insert(next)
+        let stream = *self.streams.entry(handle).or_insert(next);
+        budget::check_streams(self.streams.len())?;
+        Ok(stream)
     }
 }
 

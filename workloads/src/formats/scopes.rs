@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use coalesce_alloc::{MempoolId, PoolCall};
 
+use crate::budget::check_pools;
+
 /// Checks that calls about private pools do not contradict each other.
 #[derive(Debug, Default)]
 pub(super) struct Scopes {
@@ -25,6 +27,7 @@ enum Use {
 impl Scopes {
     /// Fails if a call contradicts those before it.
     pub(super) fn check(&mut self, call: PoolCall) -> Result<(), String> {
+        check_pools(self.pools.len())?;
         match call {
             PoolCall::Begin(pool) => match self.pools.insert(pool, Use::Directed) {
                 Some(Use::Directed) => Err(format!("requests already go to pool {pool}")),

@@ -89,10 +89,12 @@ use super::scopes::Scopes;
 use super::sections::Sections;
 use super::source::{Origin, Source};
 use super::stem;
+use crate::budget::Budget;
 use crate::conditions::RecordedConditions;
 use crate::course::Course;
 use crate::op::{Op, Sink, Workload, WorkloadError};
 use crate::start::StartState;
+use crate::start::parts::PER_PART;
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
@@ -109,6 +111,7 @@ pub struct TraceFile {
     failures: Option<u64>,
     conditions: Option<RecordedConditions>,
     start: Option<Arc<StartState>>,
+    budget: Budget,
 }
 
 impl TraceFile {
@@ -123,6 +126,7 @@ impl TraceFile {
     /// A section of a trace, or the whole if it has none.
     pub(super) fn of_section(file: InputFile, section: usize) -> Result<Self, FileError> {
         let origin = file.origin().clone();
+        let budget = file.budget();
         let mut lines = file.lines();
         let header = read_header(&mut lines)?;
         let in_header = |reason: String| FileError::in_line(origin.path(), 1, reason);
@@ -132,11 +136,14 @@ impl TraceFile {
         let devices = sections.devices;
         section::enter(&mut lines, origin.path(), &devices, section)?;
         let mut parts = StartLines::default();
+        let mut bytes = 0;
         while let Some(line) = lines.next()? {
             if !is_of_start(line.text) {
                 break;
             }
             parts.read(line.text).map_err(|reason| line.error(reason))?;
+            bytes += PER_PART;
+            budget.check(bytes).map_err(|reason| line.error(reason))?;
         }
         let start = recorded.start(parts.0);
         let start = start.map_err(|reason| FileError::new(origin.path(), reason))?;
@@ -148,6 +155,7 @@ impl TraceFile {
             failures: recorded.failures,
             conditions,
             start: start.map(Arc::new),
+            budget,
             origin,
         })
     }
@@ -221,6 +229,10 @@ impl Workload for TraceFile {
 
     fn conditions(&self) -> Option<&RecordedConditions> {
         self.conditions.as_ref()
+    }
+
+    fn budget(&self) -> Budget {
+        self.budget
     }
 }
 

@@ -10,6 +10,9 @@ use super::{AddressRange, FIRST, MOST_PAGES, RANGE, StartState, owner};
 /// The end of the addresses that a start state may use.
 const END: u64 = 1 << 62;
 
+/// Bytes of memory for a segment or a block of a start state, with what replays make of it.
+pub(crate) const PER_PART: u64 = 512;
+
 /// A segment of a start state.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Part {

@@ -6,6 +6,7 @@ mod elsewhere;
 
 mod articles;
 mod binary_traces;
+mod budgets;
 mod catalog;
 mod compression;
 mod digests;

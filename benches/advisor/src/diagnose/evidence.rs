@@ -80,7 +80,7 @@ impl<'a> Evidence<'a> {
     /// than lack of memory.
     pub fn gather(subject: Subject<'a>) -> anyhow::Result<Self> {
         let mut allocator = subject.allocator(subject.conf, subject.capacity)?;
-        let mut log = Log::default();
+        let mut log = Log::of(subject.workload);
         let tally = subject.replay(&mut allocator, &mut log)?;
         let moment = |event: u64| -> anyhow::Result<Moment> {
             let allocations = log.allocations.iter().enumerate();

@@ -1,13 +1,14 @@
 //! The log of a replay: each allocation, the memory after each event, and the phases.
 //!
-//! It takes about 150 bytes per allocation.
+//! It takes about 150 bytes per allocation, up to the [budget](coalesce_workloads::budget) of the workload.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::stats::{DeviceStats, StatArray};
-use coalesce_workloads::op::{Op, WorkloadError};
+use coalesce_workloads::budget::Account;
+use coalesce_workloads::op::{Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 
 /// Everything that happened, in order.
@@ -27,7 +28,14 @@ pub struct Log {
     /// The live allocations by id, as indices of `allocations`.
     live: HashMap<u64, usize>,
     before: Counters,
+    /// What it takes, if that is limited.
+    account: Option<Account>,
 }
+
+/// Bytes of memory for each event, with what rules find out about it; for each request, and for each tag.
+const PER_EVENT: u64 = size_of::<Level>() as u64 + 8;
+const PER_REQUEST: u64 = size_of::<Allocation>() as u64 + 48;
+const PER_TAG: u64 = 128;
 
 /// A request and its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +119,31 @@ impl Counters {
 }
 
 impl Log {
+    /// An empty log of a workload.
+    #[must_use]
+    pub fn of(workload: &dyn Workload) -> Self {
+        let budget = workload.budget();
+        let account = Account::new(workload.name(), budget);
+        Self {
+            account: budget.is_limited().then_some(account),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of memory for an operation.
+    fn bytes_of(&self, op: Op<'_>) -> u64 {
+        let text = |tag: &str| PER_TAG + 2 * tag.len() as u64;
+        PER_EVENT
+            + match op {
+                Op::Malloc { tag, .. } if !self.tag_numbers.contains_key(tag) => {
+                    PER_REQUEST + text(tag)
+                }
+                Op::Malloc { .. } => PER_REQUEST,
+                Op::Mark { tag } => text(tag),
+                _ => 0,
+            }
+    }
+
     /// The number of events.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -196,6 +229,12 @@ impl Log {
 
 impl Observer for Log {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        if self.account.is_some() {
+            let bytes = self.bytes_of(step.op);
+            self.account
+                .as_mut()
+                .map_or(Ok(()), |account| account.take(bytes))?;
+        }
         let now = |array: &StatArray| array.all().current.cast_unsigned();
         self.levels.push(Level {
             requested: now(&step.stats.requested_bytes),

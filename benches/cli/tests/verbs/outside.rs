@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use coalesce_bench::measure::record::{self, Row};
+use coalesce_workloads::formats::compression::gzip;
 
 use super::verify::{file, snapshot};
 use super::{coalesce, scratch, scratch_folder};
@@ -112,4 +113,26 @@ fn plots_stay_in_their_folder_and_apart() {
     assert_eq!(drawn.len(), names.len() + 1, "one for each seed: {drawn:?}");
     assert!(plots.join("pareto/churn-seed1.svg").exists());
     assert!(plots.join("pareto/plain.svg").exists());
+}
+
+/// A megabyte that unpacks to a quarter of a gigabyte, of which everything would be kept.
+#[test]
+fn a_small_file_that_unpacks_to_much_is_refused() {
+    let long = "x".repeat(1000);
+    let mut trace = "op,id,bytes,stream,tag\n".to_owned();
+    for id in 0..280_000 {
+        trace += &format!("alloc,1,512,0,{id}{long}\nfree,1,512,0,\n");
+    }
+    let packed = gzip(trace.as_bytes()).unwrap();
+    assert!(packed.len() < 8_000_000, "{}", packed.len());
+    let path = scratch("unpacks-to-much.csv.gz", packed);
+    let path = path.to_str().unwrap();
+    coalesce(&["diagnose", path], "", &[]).failure(
+        1,
+        &[
+            "unpacks-to-much, event ",
+            "exceeds the limit of 512.0 MiB",
+            "gunzip",
+        ],
+    );
 }

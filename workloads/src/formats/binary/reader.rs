@@ -11,6 +11,7 @@ use super::{
     KIND, LONGEST_TEXT, MAGIC, MOST_TAGS, OF_SEVERAL, VERSION, WITHOUT_START, change, kind, limit,
     malloc, pool, unsigned,
 };
+use crate::budget::{Budget, Streams};
 use crate::course::FAILED;
 use crate::formats::buffered::{Buffered, Reason};
 use crate::formats::file::FileError;
@@ -21,6 +22,7 @@ use crate::op::Op;
 /// Reads a binary trace.
 pub(super) struct Reader {
     pub(super) input: Buffered<Box<dyn BufRead>>,
+    pub(super) budget: Budget,
     /// The position of the current event.
     pub(super) event_at: u64,
     events: u64,
@@ -28,6 +30,7 @@ pub(super) struct Reader {
     /// Sections behind the current one.
     later_sections: usize,
     slots: Slots,
+    streams: Streams,
     scopes: Scopes,
     /// Failures that the header counts and that have not come.
     failures: Option<u64>,
@@ -40,14 +43,16 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(content: Box<dyn BufRead>) -> Self {
+    pub(super) fn new(content: Box<dyn BufRead>, budget: Budget) -> Self {
         Self {
             input: Buffered::new(content),
+            budget,
             event_at: 0,
             events: 0,
             version: VERSION,
             later_sections: 0,
             slots: Slots::default(),
+            streams: Streams::default(),
             scopes: Scopes::default(),
             failures: None,
             id: u64::MAX,
@@ -146,6 +151,7 @@ impl Reader {
                 let bytes = fields.number()?;
                 if flags & malloc::HAS_STREAM != 0 {
                     self.stream = fields.stream()?;
+                    self.streams.add(self.stream)?;
                 }
                 let tag = fields.number()?;
                 let length = match tag {
@@ -185,7 +191,8 @@ impl Reader {
                 let (slot, stream) = (fields.number()?, fields.stream()?);
                 let used = fields.used;
                 self.input.skip(used);
-                let id = self.slots.id(slot)?;
+                self.streams.add(stream)?;
+                let id = self.slots.record_use(slot)?;
                 Op::RecordStream { id, stream }
             }
             (kind::MARK, 0) => {

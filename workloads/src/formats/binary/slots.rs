@@ -4,12 +4,16 @@ use std::collections::HashSet;
 
 use foldhash::fast::FixedState;
 
+use crate::budget::{check_live, check_uses};
 use crate::formats::buffered::Reason;
 
 /// The ids of live allocations by slot. A slot that becomes free is taken again before those that became free earlier.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     ids: Vec<Option<u64>>,
+    /// Uses on other streams, by slot, and of all live allocations.
+    uses: Vec<u32>,
+    all_uses: usize,
     /// The free slots; the one to take next is the last.
     free: Vec<usize>,
     /// The highest id so far.
@@ -37,6 +41,8 @@ impl Slots {
             Some(place) => *place = Some(id),
             None => self.ids.push(Some(id)),
         }
+        // There are as many slots as allocations were ever live at once.
+        check_live(self.ids.len())?;
         Ok(slot)
     }
 
@@ -61,12 +67,29 @@ impl Slots {
         id.ok_or_else(|| format!("no allocation is in slot {slot}"))
     }
 
+    /// Notes that the allocation in a slot is used on another stream, and returns its id.
+    pub(super) fn record_use(&mut self, slot: u64) -> Result<u64, Reason> {
+        let id = self.id(slot)?;
+        // It has an allocation, so it is an index.
+        let index = slot as usize;
+        if self.uses.len() <= index {
+            self.uses.resize(self.ids.len(), 0);
+        }
+        self.uses[index] = self.uses[index].saturating_add(1);
+        self.all_uses += 1;
+        check_uses(self.all_uses)?;
+        Ok(id)
+    }
+
     /// Frees the allocation in a slot, and returns its id.
     pub(super) fn release(&mut self, slot: u64) -> Result<u64, Reason> {
         let id = self.id(slot)?;
         // It has an allocation, so it is an index.
         let index = slot as usize;
         self.ids[index] = None;
+        if let Some(uses) = self.uses.get_mut(index) {
+            self.all_uses -= std::mem::take(uses) as usize;
+        }
         self.free.push(index);
         if let Some(live) = &mut self.live {
             live.remove(&id);

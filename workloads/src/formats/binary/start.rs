@@ -7,9 +7,10 @@ use coalesce_alloc::stats::PoolKind;
 use super::WITHOUT_START;
 use super::fields::Fields;
 use super::reader::Reader;
+use crate::budget::Budget;
 use crate::formats::buffered::Reason;
 use crate::start::StartState;
-use crate::start::parts::Part;
+use crate::start::parts::{PER_PART, Part};
 
 /// The flags of a segment.
 const LARGE: u64 = 1;
@@ -22,8 +23,13 @@ impl Reader {
             return Ok(Vec::new());
         }
         let [segments] = self.numbers()?;
-        let mut parts = Vec::new();
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        let mut one_more = |budget: Budget| {
+            bytes += PER_PART;
+            budget.check(bytes).map_err(|reason| reason.to_string())
+        };
         for _ in 0..segments {
+            one_more(self.budget)?;
             let [address, before, stream, flags, graph, user, blocks] = self.numbers()?;
             if flags & !(LARGE | EXPANDABLE) != 0 {
                 return Err(format!("{flags} are no flags of a segment"));
@@ -43,6 +49,7 @@ impl Reader {
             };
             let mut part = Part::new(segment, before);
             for _ in 0..blocks {
+                one_more(self.budget)?;
                 let [bytes, requested, id] = self.numbers()?;
                 part.push(id.checked_sub(1), bytes, requested)?;
             }

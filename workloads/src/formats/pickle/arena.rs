@@ -174,6 +174,16 @@ pub(super) struct Arena {
 pub(super) const RECENT: usize = 16;
 
 impl Arena {
+    /// Bytes of memory that the values take.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = self.texts.len()
+            + self.spans.len() * size_of::<Span>()
+            + self.containers.len() * size_of::<Container>()
+            + self.runs.len() * size_of::<Run>()
+            + self.items.len() * size_of::<Item>();
+        bytes as u64
+    }
+
     /// The bytes of all strings, to which the next one is appended.
     pub(super) fn texts(&mut self) -> &mut Vec<u8> {
         &mut self.texts

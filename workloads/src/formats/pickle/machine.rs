@@ -10,16 +10,20 @@ use std::io::Read;
 use self::memo::Memo;
 use super::arena::{Arena, Chain, Content, Item, RECENT, Uses, Value};
 use super::{Consumer, Fresh, PickleError, ReadError, Token, opcode};
+use crate::budget::Budget;
 use crate::formats::buffered::{Buffered, Reason};
 
 /// Executes the pickle that `source` contains and returns its values and its result.
 pub(super) fn run(
     source: impl Read,
     consumer: &mut impl Consumer,
+    budget: Budget,
 ) -> Result<(Arena, Item), ReadError> {
     let mut machine = Machine {
         input: Buffered::new(source),
         consumer,
+        budget,
+        next_check: 0,
         opcode_at: 0,
         arena: Arena::default(),
         stack: Vec::new(),
@@ -43,6 +47,9 @@ pub(super) fn run(
 struct Machine<'c, R, C> {
     input: Buffered<R>,
     consumer: &'c mut C,
+    /// The most memory that the values may take, and the position at which that is checked next.
+    budget: Budget,
+    next_check: u32,
     /// The position of the current opcode.
     opcode_at: u32,
     arena: Arena,
@@ -80,6 +87,9 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
     fn run(&mut self) -> Result<Item, Reason> {
         loop {
             self.opcode_at = self.input.at() as u32;
+            if self.opcode_at >= self.next_check {
+                self.check_memory()?;
+            }
             match self.byte()? {
                 opcode::STOP => return self.result(),
                 opcode::MARK => self.marks.push(self.stack.len() as u32),
@@ -187,6 +197,23 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
                 values.len()
             )),
         }
+    }
+
+    /// Fails if the values take too much memory.
+    #[cold]
+    fn check_memory(&mut self) -> Result<(), Reason> {
+        /// Bytes of the file until the next check. They are few megabytes of values at most.
+        const INTERVAL: u32 = 1 << 16;
+        self.next_check = self.opcode_at.saturating_add(INTERVAL);
+        let items = self.stack.len() + self.others.len();
+        let own = items * size_of::<Item>() + self.memo.len() * size_of::<Memo>();
+        let own = own + self.marks.len() * size_of::<u32>();
+        let bytes = (own as u64)
+            .saturating_add(self.arena.bytes())
+            .saturating_add(self.consumer.bytes());
+        self.budget
+            .check(bytes)
+            .map_err(|reason| reason.to_string())
     }
 
     fn refuse(&mut self, opcode: u8) -> Reason {

@@ -37,6 +37,7 @@ use self::remarks::Remarks;
 use self::wrapped::Form;
 use super::release::Releases;
 use super::{Annotation, Recording, Stack, StackId};
+use crate::budget::Budget;
 use crate::formats::file::{FileError, InputFile};
 use crate::formats::pickle::{Node, Pickle, PickleError, ReadError};
 use crate::formats::source::Source;
@@ -58,26 +59,27 @@ pub fn read(source: impl Into<Source>) -> Result<Vec<Recording>, FileError> {
 }
 
 pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, FileError> {
-    let path = file.path().to_owned();
+    let (path, budget) = (file.path().to_owned(), file.budget());
     let largest = Pickle::LARGEST;
     if history::is_history(file.start()) {
-        return Ok(vec![history::read(&path, &file.read_all(largest)?)?]);
+        return Ok(vec![history::read(&path, file, largest)?]);
     }
     let Some(form) = Form::of(file.start()) else {
-        return from_pickle(file.bounded(largest)).map_err(|error| match error {
+        return from_pickle(file.bounded(largest), budget).map_err(|error| match error {
             ReadError::Io(error) => FileError::new(&path, error),
             ReadError::Pickle(PickleError { at, reason }) => FileError::at_byte(&path, at, reason),
         });
     };
-    let bytes = form.unwrap(&file.read_all(largest)?);
+    let bytes = form.unwrap(&form.read(file, largest)?);
     let bytes = bytes.map_err(|reason| FileError::new(&path, reason))?;
-    from_pickle(&bytes[..])
+    from_pickle(&bytes[..], budget)
         .map_err(|error| FileError::new(&path, format!("the snapshot in it, {error}")))
 }
 
-fn from_pickle(source: impl Read) -> Result<Vec<Recording>, ReadError> {
+fn from_pickle(source: impl Read, budget: Budget) -> Result<Vec<Recording>, ReadError> {
     let mut collected = Collected::default();
-    let pickle = Pickle::read_from(source, &mut collected)?;
+    collected.budget.most = budget;
+    let pickle = Pickle::read_from(source, &mut collected, budget)?;
     let mut reader = Reader {
         collected,
         devices: BTreeMap::new(),

@@ -5,6 +5,7 @@ use coalesce_alloc::{MempoolId, PoolCall};
 use memchr::memchr2;
 
 use super::COLUMNS;
+use crate::budget::{Streams, check_live, check_uses};
 use crate::course::FAILED;
 use crate::live::LiveTable;
 use crate::op::Op;
@@ -249,35 +250,70 @@ fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The bytes and the stream of each live id.
+/// The live ids.
 #[derive(Default)]
-pub(super) struct LiveIds(LiveTable<(u64, u32)>);
+pub(super) struct LiveIds {
+    live: LiveTable<LiveId>,
+    streams: Streams,
+    /// Uses of live allocations on other streams.
+    uses: usize,
+}
+
+/// A live allocation.
+#[derive(Clone, Copy)]
+struct LiveId {
+    bytes: u64,
+    stream: u32,
+    uses: u32,
+}
 
 impl LiveIds {
     /// Fails if the event contradicts those before it.
     pub(super) fn check(&mut self, event: &Event<'_>) -> Result<(), String> {
-        let request = (event.bytes, event.stream);
         match event.op {
-            Op::Malloc { id, .. } if event.is_failure => match self.0.get(id) {
+            Op::Malloc { id, stream, .. } if event.is_failure => match self.live.get(id) {
                 Some(_) => Err(format!("id {id} is already live")),
-                None => Ok(()),
+                None => self.streams.add(stream),
             },
-            Op::Malloc { id, .. } => match self.0.insert(id, request) {
-                Some(_) => Err(format!("id {id} is already live")),
-                None => Ok(()),
-            },
-            Op::Free { id } => match self.0.remove(id) {
-                Some(allocated) if allocated == request => Ok(()),
-                Some((bytes, stream)) => Err(format!(
+            Op::Malloc {
+                id, bytes, stream, ..
+            } => {
+                self.streams.add(stream)?;
+                let uses = 0;
+                let request = LiveId {
+                    bytes,
+                    stream,
+                    uses,
+                };
+                match self.live.insert(id, request) {
+                    Some(_) => Err(format!("id {id} is already live")),
+                    None => check_live(self.live.len()),
+                }
+            }
+            Op::Free { id } => match self.live.remove(id) {
+                Some(LiveId {
+                    bytes,
+                    stream,
+                    uses,
+                }) if (bytes, stream) == (event.bytes, event.stream) => {
+                    self.uses -= uses as usize;
+                    Ok(())
+                }
+                Some(LiveId { bytes, stream, .. }) => Err(format!(
                     "id {id} was allocated with {bytes} bytes on stream {stream}"
                 )),
                 None => Err(format!("free of id {id}, which is not live")),
             },
-            Op::RecordStream { id, .. } if self.0.get(id).is_none() => {
-                Err(format!("record_stream of id {id}, which is not live"))
+            Op::RecordStream { id, stream } => {
+                self.streams.add(stream)?;
+                let used = self.live.get_mut(id);
+                let used =
+                    used.ok_or_else(|| format!("record_stream of id {id}, which is not live"))?;
+                used.uses = used.uses.saturating_add(1);
+                self.uses += 1;
+                check_uses(self.uses)
             }
-            Op::RecordStream { .. }
-            | Op::EmptyCache
+            Op::EmptyCache
             | Op::Pool(_)
             | Op::Limit { .. }
             | Op::Surroundings(_)

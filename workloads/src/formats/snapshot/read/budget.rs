@@ -1,4 +1,4 @@
-//! Limits the work of reading a snapshot to a multiple of the file size.
+//! Limits the work of reading a snapshot to a multiple of the file size, and what is kept of it to the budget of the file.
 //!
 //! A pickle refers to a value that it has already built in two or three bytes. A malicious file of a
 //! megabyte could thus contain more frames with one long name than memory holds, or thousands of entries
@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use super::fields;
+use crate::budget;
 use crate::formats::pickle::{Node, PickleError, Place};
 
 /// The work so far. The limits grow with the bytes of the file that have been read.
@@ -17,7 +18,15 @@ pub(super) struct Budget {
     items: u64,
     /// Keys of dicts and bytes of strings.
     steps: u64,
+    /// Bytes of memory for what is made of the values, and the most that there may be.
+    pub(super) kept: u64,
+    pub(super) most: budget::Budget,
 }
+
+/// Bytes of memory for an item of a list: a segment, a block, an entry; for an item that is a frame; and for a key of a dict.
+const PER_ITEM: u64 = 64;
+const PER_FRAME: u64 = 8;
+const PER_KEY: u64 = 16;
 
 /// A frame takes about 20 bytes and may refer to a string of about 200. Snapshots of real programs need a fifth of a
 /// step per byte.
@@ -32,6 +41,10 @@ impl Budget {
     ) -> Result<impl Iterator<Item = Node<'a>> + use<'a>, PickleError> {
         let count = fields::items(node, what)?.count();
         self.take_items(count, node.place(), what)?;
+        self.keep(
+            (PER_ITEM - PER_FRAME).saturating_mul(count as u64),
+            node.place(),
+        )?;
         fields::items(node, what)
     }
 
@@ -49,7 +62,14 @@ impl Budget {
             )));
         }
         self.items = items;
-        Ok(())
+        self.keep(PER_FRAME.saturating_mul(count as u64), place)
+    }
+
+    /// Fails if more must be kept than the file allows.
+    fn keep(&mut self, bytes: u64, place: Place) -> Result<(), PickleError> {
+        self.kept = self.kept.saturating_add(bytes);
+        let checked = self.most.check(self.kept);
+        checked.map_err(|reason| place.error(reason.to_string()))
     }
 
     /// The values of a dict under these keys.
@@ -60,7 +80,7 @@ impl Budget {
         keys: [&str; N],
     ) -> Result<[Option<Node<'a>>; N], PickleError> {
         let (found, count) = fields::fields(node, what, keys)?;
-        self.take(count, node.place(), what)?;
+        self.take_keys(count, node.place(), what)?;
         Ok(found)
     }
 
@@ -71,7 +91,19 @@ impl Budget {
     ) -> Result<Cow<'a, str>, PickleError> {
         let len = node.raw_text().map_or(0, <[u8]>::len);
         self.take(len, node.place(), what)?;
+        self.keep(2 * len as u64, node.place())?;
         fields::text(node, what)
+    }
+
+    /// Fails if the dicts have too many keys.
+    pub(super) fn take_keys(
+        &mut self,
+        count: usize,
+        place: Place,
+        what: &str,
+    ) -> Result<(), PickleError> {
+        self.take(count, place, what)?;
+        self.keep(PER_KEY.saturating_mul(count as u64), place)
     }
 
     /// Fails if the budget is exhausted.

@@ -132,6 +132,10 @@ pub(super) struct Collected {
 }
 
 impl Consumer for Collected {
+    fn bytes(&self) -> u64 {
+        self.budget.kept
+    }
+
     fn list(&mut self, list: Fresh<'_>) -> Option<Token> {
         self.scratch.clear();
         for item in list.items() {
@@ -160,7 +164,7 @@ impl Consumer for Collected {
         let count = dict.pairs().len();
         let place = dict.place();
         if action.is_some() {
-            let taken = self.budget.take(count, place, "an entry");
+            let taken = self.budget.take_keys(count, place, "an entry");
             let full = taken.and_then(|()| self.entry(entry, place)).ok()??;
             let index = self.history.entries.len() as u32;
             if !full.has_time {
@@ -177,7 +181,7 @@ impl Consumer for Collected {
             });
         }
         filename?;
-        self.budget.take(count, place, "a frame").ok()?;
+        self.budget.take_keys(count, place, "a frame").ok()?;
         let id = self.frames.with(frame, &mut self.budget).ok()?;
         Some(Token {
             kind: FRAME,

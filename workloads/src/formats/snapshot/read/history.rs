@@ -36,11 +36,20 @@ pub(super) fn is_history(start: &[u8]) -> bool {
     start.starts_with(HEADER.as_bytes())
 }
 
-/// Reads the recording of the history in `bytes`, the content of the file at `path`.
-pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, FileError> {
-    let text = str::from_utf8(bytes).map_err(|error| FileError::new(path, error))?;
+/// Bytes of memory for a line, with what is made of its entry.
+const PER_LINE: u64 = 128;
+
+/// Reads the recording of the history in a file of at most `largest` bytes.
+pub(super) fn read(path: &Path, file: InputFile, largest: u64) -> Result<Recording, FileError> {
+    let budget = file.budget();
+    let bytes = file.read_all(largest)?;
+    let text = str::from_utf8(&bytes).map_err(|error| FileError::new(path, error))?;
     let lines = (1..).zip(text.lines()).skip(1);
+    let mut kept = bytes.len() as u64;
     let entries = lines.map(|(line, text)| {
+        kept += PER_LINE;
+        let checked = budget.check(kept);
+        checked.map_err(|reason| FileError::in_line(path, line, reason))?;
         let reason = || format!("'{text}' is not {HEADER}", text = printable(text));
         entry(text).ok_or_else(|| FileError::in_line(path, line, reason()))
     });

@@ -5,6 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
+use crate::formats::file::{FileError, InputFile};
 use crate::formats::foreign::contains;
 use crate::formats::pickle::to_writer;
 
@@ -27,6 +28,19 @@ impl Form {
             b'<' if tag == b"<!doc" || tag == b"<html" => Some(Self::Page),
             _ => None,
         }
+    }
+
+    /// The content of a file of this form, of at most `largest` bytes.
+    pub(super) fn read(self, file: InputFile, largest: u64) -> Result<Vec<u8>, FileError> {
+        /// Bytes of memory for each byte of JSON.
+        const OF_JSON: u64 = 32;
+        /// Bytes of JSON that are read from any file.
+        const ALWAYS_ALLOWED: u64 = 64 << 20;
+        let most = match self {
+            Self::Page => file.budget().bytes() / 2,
+            Self::Json => (file.budget().bytes() / OF_JSON).max(ALWAYS_ALLOWED),
+        };
+        file.read_at_most(largest, most)
     }
 
     /// The pickle of the snapshot in a file.

@@ -1,0 +1,55 @@
+//! A workload that is kept in memory by whoever reads it.
+
+use std::sync::Arc;
+
+use crate::budget::{Account, Budget};
+use crate::conditions::RecordedConditions;
+use crate::op::{Op, Sink, Workload, WorkloadError};
+use crate::start::StartState;
+
+/// A workload that ends with an error when keeping its operations takes more than its budget.
+#[derive(Clone, Copy)]
+pub struct Keeping<'a> {
+    /// The workload.
+    pub workload: &'a dyn Workload,
+    /// Bytes of memory for each operation, apart from its tag.
+    pub per_event: u64,
+}
+
+impl Workload for Keeping<'_> {
+    fn name(&self) -> &str {
+        self.workload.name()
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        let budget = self.workload.budget();
+        if !budget.is_limited() {
+            return self.workload.emit(sink);
+        }
+        let mut account = Account::new(self.name(), budget);
+        self.workload.emit(&mut |op: Op<'_>| {
+            let tag = match op {
+                Op::Malloc { tag, .. } | Op::Mark { tag } => tag.len() as u64,
+                _ => 0,
+            };
+            account.take(self.per_event + tag)?;
+            sink.op(op)
+        })
+    }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.workload.start()
+    }
+
+    fn recorded_failures(&self) -> Option<u64> {
+        self.workload.recorded_failures()
+    }
+
+    fn conditions(&self) -> Option<&RecordedConditions> {
+        self.workload.conditions()
+    }
+
+    fn budget(&self) -> Budget {
+        self.workload.budget()
+    }
+}
