@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::driver::{DeviceAddr, Driver, VirtualMemory};
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId, VirtualMemory};
+use coalesce_alloc::settings::Settings;
 
 /// A recorded call.
 struct Call {
@@ -111,4 +114,34 @@ fn addresses_that_only_go_down_are_not_those_of_a_gpu() {
         let equal = placed.iter().filter(|(gpu, simulated)| gpu == simulated);
         assert!(equal.count() * 10 < placed.len(), "{}", path.display());
     }
+}
+
+/// An expandable segment reserves more addresses than the device has memory, and a program that is short of memory gives
+/// segments up and reserves new ones all the time. Addresses that only go down must not run out.
+#[test]
+fn five_thousand_expandable_segments_find_addresses_below_each_other() {
+    const RESERVATIONS: u64 = 5_000;
+    let settings = Settings::from_conf("expandable_segments:True").unwrap();
+    let device = SimDevice::new(&SimConfig {
+        address_policy: AddressPolicy::Down,
+        foreign: (80 << 30) - (128 << 20),
+        ..SimConfig::with_capacity(80 << 30)
+    });
+    let mut allocator = PyTorch::new(device, settings);
+    // Only one of the streams can have memory at a time.
+    for turn in 0.. {
+        let stream = StreamId::nth(turn % 2);
+        let tensor = allocator.malloc(100 << 20, stream);
+        let tensor = tensor.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+        allocator.free(tensor).unwrap();
+        if allocator.driver().counts().of(CallKind::Reserve) >= RESERVATIONS {
+            break;
+        }
+        assert!(
+            u64::from(turn) < 2 * RESERVATIONS,
+            "a reservation for each turn"
+        );
+    }
+    allocator.check().unwrap();
+    assert_eq!(allocator.stats().num_ooms, 0);
 }

@@ -82,3 +82,32 @@ fn the_smaller_of_two_limits_applies() {
         assert_eq!(with(&["--capacity", "200MiB"]), (mib(180), 2));
     }
 }
+
+/// Every other request is on another stream, and only one of them can have memory at a time, so that each reserves
+/// addresses.
+#[test]
+fn addresses_that_only_go_down_do_not_run_out() {
+    let mut trace = "op,id,bytes,stream,tag\n".to_owned();
+    for id in 0..5_000 {
+        let stream = id % 2;
+        trace += &format!("alloc,{id},104857600,{stream},\nfree,{id},104857600,{stream},\n");
+    }
+    let trace = scratch("many-reservations.csv", trace);
+    let arguments = [
+        "replay",
+        trace.to_str().unwrap(),
+        "--addresses",
+        "down",
+        "--conf",
+        "expandable_segments:True",
+        "--capacity",
+        "80GiB",
+        "--reserve-for-others",
+        "81792MiB",
+        "--json",
+    ];
+    let text = coalesce(&arguments, "", &[]).success();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["ooms"], 0);
+    assert_eq!(report["calls_reserve"], 5_000);
+}
