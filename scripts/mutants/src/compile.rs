@@ -100,11 +100,7 @@ pub fn compile(plan: &Plan, log: &mut Log) -> anyhow::Result<Compiled> {
                 .map_or(&built.said, |error| &error.text);
             bail!("the code does not compile, whatever the mutants:\n{first}");
         }
-        let count = built.errors.len();
-        eprintln!(
-            "{count} errors: {} more mutants do not compile",
-            guilty.len()
-        );
+        eprintln!("{} mutants do not compile", left_out.len() + guilty.len());
         for (mutant, error) in guilty {
             log.append(&[&mutant.to_string(), error.summary()])?;
             left_out.insert(mutant, error.summary().to_owned());

@@ -52,7 +52,7 @@ impl Progress {
 
     /// The work is done, or ends early.
     pub fn finish(&self) {
-        self.show(lock(&self.state).0, "done");
+        self.show(lock(&self.state).0, "");
         if self.is_terminal {
             eprintln!();
         }

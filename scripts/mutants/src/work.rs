@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -139,6 +139,7 @@ struct Workshop<'a> {
     folder: PathBuf,
     /// For the files of tests. Outside of the checkout, because some tests run the program without one.
     scratch: TempDir,
+    _lock: File,
     key: String,
     reach: Reach,
 }
@@ -154,6 +155,7 @@ impl<'a> Workshop<'a> {
         mutants: &'a [Mutable],
     ) -> anyhow::Result<Self> {
         let folder = place.join(area.name);
+        let lock = locked(&folder)?;
         let complete = instrument::rewritten(mutants, &HashSet::new());
         let complete = instrument::copied(files.clone(), mutants, &complete)?;
         let key = checkout::digest(&complete, &surroundings()?);
@@ -197,6 +199,7 @@ impl<'a> Workshop<'a> {
             compiled,
             folder,
             scratch,
+            _lock: lock,
             key,
             reach,
         })
@@ -284,6 +287,21 @@ impl<'a> Workshop<'a> {
                 tables.verdicts.push_str(&row(why.trim_end()));
             }
         }
+    }
+}
+
+/// Makes sure that no other run uses a folder.
+fn locked(folder: &Path) -> anyhow::Result<File> {
+    let path = folder.join("lock");
+    let cannot = || format!("{} cannot be locked", path.display());
+    fs::create_dir_all(folder).with_context(cannot)?;
+    let file = File::create(&path).with_context(cannot)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another run judges this area: {} is locked", path.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
     }
 }
 

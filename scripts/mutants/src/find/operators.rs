@@ -28,13 +28,18 @@ impl Finder<'_> {
         }
     }
 
-    /// `!x` becomes `x`.
+    /// `!x` and `-x` become `x`.
     pub(super) fn drop_negation(&mut self, unary: &ExprUnary) {
-        if let UnOp::Not(_) = unary.op {
-            let what = format!("`{}`: drop !", self.shown(unary));
-            let positive = self.operand(&unary.expr);
-            self.replace(unary, what, positive);
-        }
+        let sign = match (&unary.op, &*unary.expr) {
+            (UnOp::Not(_), _) => '!',
+            // The literal changes.
+            (UnOp::Neg(_), Expr::Lit(_)) => return,
+            (UnOp::Neg(_), _) => '-',
+            _ => return,
+        };
+        let what = format!("`{}`: drop {sign}", self.shown(unary));
+        let positive = self.operand(&unary.expr);
+        self.replace(unary, what, positive);
     }
 
     /// An assignment where an expression stands, such as an arm of a match.

@@ -44,7 +44,12 @@ impl Finder<'_> {
                     }
                     self.visit_arguments(&call.mac);
                 }
-                Stmt::Local(local) => self.visit_binding(local),
+                Stmt::Local(local) => {
+                    if let (syn::Pat::Wild(_), Some(_), false) = (&local.pat, &local.init, is_all) {
+                        self.delete(statement, Effect::Other);
+                    }
+                    self.visit_binding(local);
+                }
                 Stmt::Item(item) => self.visit_item(item),
             }
         }
@@ -75,10 +80,9 @@ impl Finder<'_> {
 /// Whether an expression is there for what it does.
 fn has_effect(expression: &Expr) -> bool {
     match expression {
-        Expr::Assign(_) | Expr::Call(_) | Expr::MethodCall(_) => true,
+        Expr::Assign(_) | Expr::Call(_) | Expr::MethodCall(_) | Expr::Try(_) => true,
         Expr::Binary(binary) => operators::changes(&binary.op),
         Expr::Macro(call) => macros::has_effect(&call.mac),
-        Expr::Try(inner) => has_effect(&inner.expr),
         _ => false,
     }
 }
