@@ -7,11 +7,16 @@ use serde_json::Value;
 use crate::rewrite::{Kind, Part};
 use crate::site::Span;
 
+/// Errors about the order of moves, borrows and assignments. Where a statement may be left out, there are more orders.
+const ABOUT_FLOW: [&str; 6] = ["E0381", "E0382", "E0499", "E0502", "E0505", "E0506"];
+
 /// An error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {
     /// As the compiler prints it.
     pub text: String,
+    /// Its code.
+    pub code: String,
     /// The places it is about.
     pub places: Vec<Place>,
 }
@@ -46,8 +51,12 @@ impl Diagnostic {
         if places.is_empty() {
             return None;
         }
-        let text = message["rendered"].as_str().unwrap_or_default().to_owned();
-        Some(Self { text, places })
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Some(Self {
+            text: text(&message["rendered"]),
+            code: text(&message["code"]["code"]),
+            places,
+        })
     }
 }
 
@@ -84,8 +93,9 @@ fn collect(message: &Value, places: &mut Vec<Place>) {
 
 /// The mutants that errors are most likely about; empty if the original code has the errors too.
 ///
-/// Those of one error are, in this order: a mutant whose code has the error; one whose code explains it; those of the
-/// smallest place around it; those of all places inside of it. Else something in the function that does not compile makes
+/// Those of one error are, in this order: a mutant whose code has the error; one whose code explains it; if it is about
+/// moves and borrows, the next statement that leaves a loop or the function, or else assigns a value, and may be left out;
+/// those of the smallest place around it; those of all places inside of it. Else something in the function that does not compile makes
 /// the rest of it wrong. If another error says what, that is all; else it is a statement that is left out: first one that
 /// leaves a loop or the function, then one that assigns a value; else everything in the function.
 #[must_use]
@@ -147,6 +157,12 @@ fn precisely(error: &Diagnostic, files: &HashMap<&str, &[Part]>) -> BTreeSet<u32
     if found.is_empty() {
         found = around(false, Kind::Mutant);
     }
+    if found.is_empty() && ABOUT_FLOW.contains(&&*error.code) {
+        found = following(error, files, Kind::Leaves);
+        if found.is_empty() {
+            found = following(error, files, Kind::Assigns);
+        }
+    }
     if found.is_empty() {
         found = around(true, Kind::Site);
     }
@@ -157,6 +173,21 @@ fn precisely(error: &Diagnostic, files: &HashMap<&str, &[Part]>) -> BTreeSet<u32
             .collect();
     }
     found
+}
+
+/// The first mutant of a kind after each place of an error, in the same function.
+fn following(error: &Diagnostic, files: &HashMap<&str, &[Part]>, kind: Kind) -> BTreeSet<u32> {
+    let next = |place: &Place| {
+        let function = smallest(files, place, Kind::Function)?;
+        let after = parts(files, place).iter().filter(|part| {
+            part.kind == kind
+                && place.span.end <= part.span.start
+                && contains(&function.span, &part.span)
+        });
+        after.min_by_key(|part| part.span.start)
+    };
+    let parts = error.places.iter().filter_map(next);
+    parts.flat_map(|part| part.mutants.clone()).collect()
 }
 
 /// The mutants in a function that most likely make another place of it wrong.
@@ -187,6 +218,10 @@ mod tests {
     }
 
     fn blame(errors: &[&[Place]], more: &[Part]) -> Vec<u32> {
+        blame_for("", errors, more)
+    }
+
+    fn blame_for(code: &str, errors: &[&[Place]], more: &[Part]) -> Vec<u32> {
         let part = |span, kind, mutants| Part {
             span,
             kind,
@@ -204,6 +239,7 @@ mod tests {
         parts.extend(more.iter().cloned());
         let errors = errors.iter().map(|places| Diagnostic {
             text: String::new(),
+            code: code.to_owned(),
             places: places.to_vec(),
         });
         let errors: Vec<Diagnostic> = errors.collect();
@@ -237,6 +273,26 @@ mod tests {
         let suspicious = [part(Kind::Assigns, 4..5), part(Kind::Leaves, 5..6)];
         assert_eq!(blame(&[vague], &suspicious[..1]), [4]);
         assert_eq!(blame(&[vague], &suspicious), [5]);
+    }
+
+    #[test]
+    fn moves_are_blamed_on_what_may_be_left_out_after_them() {
+        let part = |start, kind, number| Part {
+            span: start..start + 1,
+            kind,
+            mutants: number..number + 1,
+        };
+        let more = [
+            part(5, Kind::Leaves, 6),
+            part(70, Kind::Leaves, 7),
+            part(71, Kind::Leaves, 8),
+            part(72, Kind::Assigns, 9),
+        ];
+        let error = &[place(11..12, true)][..];
+        assert_eq!(blame_for("E0382", &[error], &more), [7]);
+        assert_eq!(blame_for("E0382", &[error], &more[3..]), [9]);
+        assert_eq!(blame_for("E0382", &[error], &more[..1]), [1, 2]);
+        assert_eq!(blame_for("E0277", &[error], &more), [1, 2]);
     }
 
     #[test]

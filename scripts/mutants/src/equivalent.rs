@@ -49,7 +49,9 @@ impl Equivalents {
                 bail!("{name}, line {}: the reason is missing", index + 1);
             }
             let identity = (file.to_owned(), function.to_owned(), what.to_owned());
-            all.insert(identity, reason.to_owned());
+            if all.insert(identity, reason.to_owned()).is_some() {
+                bail!("{name}, line {}: the mutant has an entry before", index + 1);
+            }
         }
         Ok(Self(all))
     }
@@ -111,5 +113,7 @@ mod tests {
         let error = read("\na.rs\tf\tx\n").unwrap_err().to_string();
         assert!(error.contains("line 3: 3 columns"), "{error}");
         assert!(read("a.rs\tf\tx\t \n").is_err());
+        let error = read("a\tf\tx\ty\na\tf\tx\tz\n").unwrap_err().to_string();
+        assert!(error.contains("line 3: the mutant has an entry"), "{error}");
     }
 }

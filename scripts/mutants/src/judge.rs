@@ -130,8 +130,10 @@ impl Court<'_> {
                 let Some(verdict) = self.verdict(subject, &scratch, &favourites)? else {
                     break;
                 };
-                for file in lock(&copy).restore()? {
-                    eprintln!("mutant {}: tests changed {file}; restored", subject.number);
+                if verdict != Verdict::NotReached {
+                    for file in lock(&copy).restore()? {
+                        eprintln!("tests of {} changed {file}; restored", subject.home);
+                    }
                 }
                 let row = [
                     &subject.number.to_string(),

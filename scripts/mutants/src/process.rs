@@ -20,6 +20,9 @@ pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Memory that a test may map, in KiB.
 const MEMORY_KIB: u64 = 6 << 20;
 
+/// The size of a file that a test may write, in blocks of 512 bytes.
+const FILE_BLOCKS: u64 = 2 << 20;
+
 /// The seed of all property tests, so that a run can be repeated.
 const SEED: &str = "1";
 
@@ -172,7 +175,8 @@ fn limited(program: &Path, limit: Duration) -> Command {
     let mut shell = Command::new("sh");
     // A test of several threads uses more processor time than it takes.
     let seconds = 4 * limit.as_secs() + 60;
-    let limits = format!("ulimit -v {MEMORY_KIB}; ulimit -t {seconds}; ulimit -c 0; exec \"$@\"");
+    let sizes = format!("ulimit -v {MEMORY_KIB}; ulimit -f {FILE_BLOCKS}; ulimit -c 0");
+    let limits = format!("{sizes}; ulimit -t {seconds}; exec \"$@\"");
     shell.args(["-c", &limits, "sh"]).arg(program);
     shell
 }

@@ -52,6 +52,9 @@ impl Progress {
 
     /// The work is done, or ends early.
     pub fn finish(&self) {
+        if self.total == 0 {
+            return;
+        }
         self.show(lock(&self.state).0, "");
         if self.is_terminal {
             eprintln!();
@@ -60,10 +63,10 @@ impl Progress {
 
     fn show(&self, done: usize, remark: &str) {
         let seconds = self.started.elapsed().as_secs();
-        let line = format!(
-            "{}: {done} of {}, {seconds} s, {remark}",
-            self.what, self.total
-        );
+        let mut line = format!("{}: {done} of {}, {seconds} s", self.what, self.total);
+        if !remark.is_empty() {
+            line += &format!(", {remark}");
+        }
         let mut error = std::io::stderr().lock();
         // Nobody sees it if this fails.
         let _ = match self.is_terminal {

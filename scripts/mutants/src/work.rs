@@ -315,3 +315,6 @@ fn surroundings() -> anyhow::Result<Vec<String>> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;
