@@ -17,6 +17,9 @@ use crate::compile::Binary;
 /// Set when the program is to end: no test is started, and those that run are ended.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
+/// The variable that chooses a mutant, as the switch knows it.
+const VARIABLE: &str = "COALESCE_MUTANT";
+
 /// Memory that a test may map, in KiB.
 const MEMORY_KIB: u64 = 6 << 20;
 
@@ -79,7 +82,7 @@ impl Run<'_> {
         shell.args(self.tests);
         shell
             .current_dir(&self.binary.folder)
-            .env_remove(mutation_variable())
+            .env_remove(VARIABLE)
             .env_remove("PROPTEST_CASES")
             .env("CARGO_MANIFEST_DIR", &self.binary.folder)
             .env("PROPTEST_RNG_SEED", SEED)
@@ -92,7 +95,7 @@ impl Run<'_> {
             .stderr(Stdio::null())
             .process_group(0);
         if let Some(chosen) = self.chosen {
-            shell.env(mutation_variable(), chosen);
+            shell.env(VARIABLE, chosen);
         }
         shell
             .spawn()
@@ -163,11 +166,6 @@ pub fn tests(binary: &Binary) -> anyhow::Result<Vec<String>> {
     let mut names = list(&[])?;
     names.retain(|name| !ignored.contains(name));
     Ok(names)
-}
-
-/// The name of the variable that chooses a mutant.
-fn mutation_variable() -> &'static str {
-    "COALESCE_MUTANT"
 }
 
 /// A shell that becomes a program after it has set limits. They hold for the programs that this one starts, too.

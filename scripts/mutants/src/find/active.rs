@@ -1,7 +1,7 @@
 //! Which code the tests run: attributes `#[cfg(…)]`.
 
 use syn::meta::ParseNestedMeta;
-use syn::{Attribute, Expr, Lit, Meta, Token};
+use syn::{Attribute, Expr, Lit, Token};
 
 /// Whether the code with these attributes is part of the programs that the tests run, and is no test itself.
 pub(super) fn is_active(attributes: &[Attribute]) -> bool {
@@ -55,7 +55,7 @@ fn condition(meta: &ParseNestedMeta) -> syn::Result<bool> {
     })
 }
 
-/// Whether code with a macro attribute of this kind, such as `#[cfg(test)]`, starts here.
+/// Whether an attribute is a `#[cfg(…)]`.
 pub(super) fn is_conditional(attribute: &Attribute) -> bool {
-    matches!(&attribute.meta, Meta::List(list) if list.path.is_ident("cfg"))
+    attribute.path().is_ident("cfg")
 }
