@@ -45,10 +45,6 @@ impl<D: Driver> PyTorch<D> {
             block.is_mapped() || block.is_expandable(),
             "{at}: unmapped outside an expandable segment"
         );
-        ensure!(
-            block.is_mapped() || block.is_idle(),
-            "{at}: in use but unmapped"
-        );
         if let Some(prev) = block.prev {
             ensure!(
                 self.blocks[prev].next == Some(id),
@@ -210,10 +206,6 @@ impl<D: Driver> PyTorch<D> {
                     counted.current,
                     true_value.current
                 );
-                ensure!(
-                    counted.peak >= counted.current,
-                    "{name} ({kind}) exceeds its peak"
-                );
             }
         }
         let reserved = now.reserved_bytes.all().current.cast_unsigned();
@@ -259,3 +251,6 @@ impl<D: Driver> PyTorch<D> {
         now
     }
 }
+
+#[cfg(test)]
+mod tests;
