@@ -36,3 +36,22 @@ impl Uses {
         self.event_count == 0 && self.streams.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `c10::Stream::hash`: the type of device, its number, and 48 bits of the stream. It decides in which order the
+    /// streams of a block are waited for.
+    #[test]
+    fn streams_are_hashed_as_in_pytorch() {
+        for (device, stream, hash) in [
+            (0, 0x1000, 0x0100_0000_0000_1000),
+            (2, 0x20, 0x0102_0000_0000_0020),
+            (1, u64::MAX, 0x0101_ffff_ffff_ffff),
+        ] {
+            let stream = StreamId(stream);
+            assert_eq!(StreamKey { device, stream }.flat_hash(), hash);
+        }
+    }
+}

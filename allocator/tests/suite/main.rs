@@ -27,3 +27,4 @@ mod soak;
 mod sources;
 mod state_machine;
 mod stitching;
+mod streams;
