@@ -138,6 +138,9 @@ mod tests {
             ("1.5TB", 1_500_000_000_000),
             ("512M", 512 << 20),
             ("512mb", 512_000_000),
+            ("3 kB", 3_000),
+            ("3 KiB", 3_072),
+            ("3T", 3 << 40),
             ("1.5k", 1536),
             ("80B", 80),
             ("0x300000000000", 0x3000_0000_0000),
@@ -159,6 +162,41 @@ mod tests {
     }
 
     #[test]
+    fn amounts_are_in_the_largest_unit_that_fits() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            ((1 << 20) - 1, "1024.0 KiB"),
+            (1 << 20, "1.0 MiB"),
+            (9_017_754, "8.6 MiB"),
+            (1 << 30, "1.00 GiB"),
+            (8_579_197_000, "7.99 GiB"),
+            (3 << 40, "3.00 TiB"),
+        ] {
+            assert_eq!(amount(bytes), text);
+        }
+    }
+
+    #[test]
+    fn amounts_in_a_larger_unit_are_never_shown_as_zero() {
+        for (unit, bytes, text) in [
+            (1 << 30, 0, "0.00 GiB"),
+            (1 << 30, 1, "< 0.01 GiB"),
+            (1 << 30, 5_368_709, "< 0.01 GiB"),
+            (1 << 30, 5_368_710, "0.01 GiB"),
+            (1 << 20, 0, "0.0 MiB"),
+            (1 << 20, 52_428, "< 0.1 MiB"),
+            (1 << 20, 52_429, "0.1 MiB"),
+            (1 << 10, 51, "< 0.1 KiB"),
+            (1 << 10, 52, "0.1 KiB"),
+        ] {
+            assert_eq!(Unit::of(unit).amount(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
     fn errors_state_the_reason_and_the_expected_form() {
         for (text, why) in [
             ("80GX", "unknown unit"),
@@ -167,6 +205,10 @@ mod tests {
             ("1.2.3M", "not a number"),
             ("99999999999G", "too large"),
             ("1e9", "unknown unit"),
+            ("1-2", "unknown unit"),
+            ("80 -", "unknown unit"),
+            ("99999999999.5G", "out of range"),
+            ("18446744073709551616", "out of range"),
             ("", "not a number"),
         ] {
             let error = parse(text).unwrap_err().to_string();

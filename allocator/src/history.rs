@@ -364,5 +364,84 @@ mod tests {
         });
         history.record(entry(1), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [0; 0]);
+        history.start(HistoryOptions::default());
+        history.record(entry(2), MempoolId::DEFAULT);
+        assert_eq!(sizes(&history), [2], "skipped no longer");
+    }
+
+    #[test]
+    fn a_ring_has_at_least_one_entry_and_goes_round() {
+        for max_entries in [0, 1, 2, 3] {
+            let mut history = History::default();
+            history.start(HistoryOptions {
+                max_entries,
+                ..HistoryOptions::default()
+            });
+            for size in 1..=20 {
+                let pool = MempoolId(size % 2, 0);
+                history.record(entry(size), pool);
+                let kept = size.min(max_entries.max(1) as u64);
+                let expected: Vec<u64> = (size - kept + 1..=size).collect();
+                assert_eq!(sizes(&history), expected);
+                let odd = expected
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, size)| *size % 2 == 1);
+                let pools: BTreeMap<usize, MempoolId> =
+                    odd.map(|(at, _)| (at, MempoolId(1, 0))).collect();
+                assert_eq!(history.pools(), pools);
+            }
+        }
+    }
+
+    #[test]
+    fn entries_are_discarded_at_the_stop_and_on_request() {
+        let ring = |clear| HistoryOptions {
+            max_entries: 2,
+            clear,
+            ..HistoryOptions::default()
+        };
+        let fill = |history: &mut History| {
+            (1..=3).for_each(|size| history.record(entry(size), MempoolId(1, 0)));
+        };
+        let mut history = History::default();
+        history.start(ring(false));
+        fill(&mut history);
+        history.start(ring(false));
+        assert_eq!(sizes(&history), [2, 3]);
+        for restart in [|_: &mut History| {}, History::stop] {
+            restart(&mut history);
+            history.start(ring(true));
+            assert_eq!((sizes(&history).len(), history.pools().len()), (0, 0));
+            fill(&mut history);
+            assert_eq!(sizes(&history), [2, 3], "the oldest is the first again");
+            assert_eq!(history.pools().len(), 2);
+        }
+    }
+
+    #[test]
+    fn actions_have_names_and_say_what_they_are_about() {
+        for action in Action::ALL {
+            assert_eq!(Action::named(action.name()), Some(action));
+        }
+        assert_eq!(Action::named("malloc"), None);
+        let those = |holds: fn(Action) -> bool| -> Vec<&str> {
+            let all = Action::ALL.into_iter().filter(|&action| holds(action));
+            all.map(Action::name).collect()
+        };
+        assert_eq!(those(Action::ends_request), ["alloc", "oom"]);
+        let takes = ["segment_alloc", "segment_map"];
+        assert_eq!(those(Action::takes_memory), takes);
+        let returns = ["segment_free", "segment_unmap"];
+        assert_eq!(those(Action::returns_memory), returns);
+        let segments = [
+            "segment_alloc",
+            "segment_free",
+            "segment_map",
+            "segment_unmap",
+        ];
+        assert_eq!(those(Action::is_about_segments), segments);
+        let pages = ["segment_map", "segment_unmap"];
+        assert_eq!(those(Action::is_about_pages), pages);
     }
 }

@@ -10,24 +10,27 @@
 //!   effect. Requests of 0 bytes are refused.
 //! - `malloc` and `reserve` take addresses from one address space ([`address`]).
 //! - Events complete in order per stream, at once or when the caller completes them ([`events`]).
+//! - Streams are captured into graphs as the caller says ([`graphs`]).
 //! - [`Instruments`] inject failures, charge time for calls, and count and log them.
 
 pub mod address;
 pub mod events;
+pub mod graphs;
 mod memory;
 mod shared_pages;
 pub mod variables;
 
 use self::address::{AddressPolicy, AddressSpace, Placement};
 use self::events::Streams;
+use self::graphs::Graphs;
 use self::memory::Memory;
 use self::shared_pages::{SharedPages, is_shared};
 use super::hooks::Instruments;
 use super::hooks::cost::Costs;
 use super::tap::Tap;
 use super::{
-    DeviceAddr, Driver, DriverError, EventId, GRANULARITY, HandleKind, MemoryHandle, MemoryInfo,
-    StreamId, VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, HandleKind, MemoryHandle,
+    MemoryInfo, StreamCapture, StreamId, VirtualMemory,
 };
 
 /// A contiguous piece of physical memory.
@@ -104,6 +107,7 @@ pub struct Bare {
     free_synchronizes: bool,
     virtual_memory: bool,
     capturing: bool,
+    graphs: Graphs,
 }
 
 impl SimDevice {
@@ -118,6 +122,7 @@ impl SimDevice {
             free_synchronizes: config.free_synchronizes,
             virtual_memory: config.virtual_memory,
             capturing: false,
+            graphs: Graphs::default(),
         };
         Tap::over(bare, Instruments::new(config.costs.clone()))
     }
@@ -135,6 +140,11 @@ impl SimDevice {
     /// Captures all streams into a graph, or none.
     pub fn set_capturing(&mut self, capturing: bool) {
         self.driver_mut().capturing = capturing;
+    }
+
+    /// The graphs that streams are captured into.
+    pub fn graphs_mut(&mut self) -> &mut Graphs {
+        &mut self.driver_mut().graphs
     }
 
     /// Places ranges where a recording did, in its order. A range that is not next in the recording is
@@ -327,6 +337,14 @@ impl Driver for Bare {
 
     fn is_capturing(&self) -> bool {
         self.capturing
+    }
+
+    fn capture_of(&mut self, stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+        Ok(self.graphs.capture_of(stream))
+    }
+
+    fn dependencies(&mut self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+        self.graphs.dependencies(node)
     }
 
     fn now_us(&self) -> u64 {

@@ -70,7 +70,8 @@ fn assert_found(mut allocator: Allocator, message: &str, corrupt: impl FnOnce(&m
 
 #[test]
 fn blocks_that_are_wrong_in_themselves() {
-    let cases: [(&str, fn(&mut Block)); 4] = [
+    type Defect = fn(&mut Block);
+    let cases: [(&str, Defect); 4] = [
         ("is empty", |block| block.size = 0),
         ("the size is not a multiple of 512", |block| block.size = 1),
         ("it is not of the kind of its pool", |block| {
