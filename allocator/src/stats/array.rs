@@ -273,3 +273,6 @@ impl StatArray {
         &mut self.counters[kind as usize]
     }
 }
+
+#[cfg(test)]
+mod tests;
