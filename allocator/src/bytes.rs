@@ -159,6 +159,7 @@ mod tests {
             "80 bytes? write 80GiB or 80MiB with its unit, or 80B if bytes are meant"
         );
         assert!(parse_memory("1048575").is_err() && parse_memory("1048576").is_ok());
+        assert!(parse_memory("1").is_err() && parse_memory("0").is_ok());
     }
 
     #[test]

@@ -334,9 +334,6 @@ fn significant(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string().to_lowercase();
     }
-    if value == 0.0 {
-        return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
-    }
     let scientific = format!("{value:.5e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -376,6 +373,39 @@ mod tests {
     }
 
     #[test]
+    fn each_policy_says_what_it_needed_and_what_there_was() {
+        let mut error = OutOfMemory {
+            policy: "arena",
+            requested: 3 << 20,
+            segment: 20 << 20,
+            stream: StreamId::DEFAULT,
+            device: 1,
+            device_total: 80 << 20,
+            device_free: 2048,
+            limit: None,
+            allocated: 70 << 20,
+            private_free: 0,
+            reserved: 75 << 20,
+            hint: Cow::Borrowed(" Good luck."),
+        };
+        let text = "arena is out of memory: requested 3.00 MiB; the device has 80.00 MiB, of which 2.00 KiB is \
+                    free; 70.00 MiB is allocated, 75.00 MiB reserved";
+        assert_eq!(error.to_string(), text);
+        error.limit = Some(76 << 20);
+        assert_eq!(error.to_string(), format!("{text}, 76.00 MiB allowed"));
+
+        error.policy = "pytorch";
+        error.private_free = 1;
+        let text = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 80.00 MiB of \
+                    which 2.00 KiB is free. 76.00 MiB allowed; Of the allocated memory 70.00 MiB is allocated by \
+                    PyTorch, with 1 bytes allocated in private pools (e.g., CUDA Graphs), and 5.00 MiB is reserved \
+                    by PyTorch but unallocated. Good luck.";
+        assert_eq!(error.to_string(), text);
+        error.private_free = 0;
+        assert!(!error.to_string().contains("private pools"));
+    }
+
+    #[test]
     fn fractions_print_as_cpp_prints_them() {
         for (value, text) in [
             (1.5, "1.5"),
@@ -386,6 +416,7 @@ mod tests {
             (0.0, "0"),
             (-0.0, "-0"),
             (1.0, "1"),
+            (100_000.0, "100000"),
             (10.0, "10"),
             (0.000_123_456_78, "0.000123457"),
             (0.000_1, "0.0001"),

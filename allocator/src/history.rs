@@ -186,7 +186,6 @@ impl History {
     pub fn stop(&mut self) {
         self.recording = false;
         self.wanted = self.listener.0.is_some();
-        self.skip.clear();
         self.forget();
     }
 
@@ -297,7 +296,9 @@ mod tests {
         });
         (1..=5).for_each(|size| history.record(entry(size), MempoolId::DEFAULT));
         assert_eq!(sizes(&history), [3, 4, 5]);
+        assert!(history.is_wanted());
         history.stop();
+        assert!(!history.is_wanted());
         assert_eq!(sizes(&history), [0; 0]);
     }
 

@@ -173,6 +173,48 @@ fn streams_that_used_memory_before_it_was_used_again_are_not_waited_for() {
 }
 
 #[test]
+fn what_used_other_memory_in_the_capture_has_finished_with_it() {
+    let mut program = Program::new(REUSE);
+    program.begin();
+    let [addr, other] = [0; 2].map(|_| program.malloc(MAIN));
+    program.allocator.record_stream(other, SIDE).unwrap();
+    program.work(SIDE, &[MAIN]);
+    program.free_used_by(addr, SIDE);
+    program.work(MAIN, &[SIDE]);
+    assert_eq!(program.malloc(MAIN), addr);
+    program.work(OTHER, &[MAIN]);
+    program.free_used_by(other, OTHER);
+    program.end();
+    program.malloc(MAIN);
+    assert_eq!(program.recorded(), []);
+}
+
+#[test]
+fn the_setting_is_needed_at_the_free_and_at_the_request() {
+    for (at_free, at_request) in [("", REUSE), (REUSE, ""), (REUSE, REUSE)] {
+        let mut program = Program::new("");
+        program.begin();
+        let addr = program.malloc(MAIN);
+        program.work(SIDE, &[MAIN]);
+        let set = |program: &mut Program, conf: &str| {
+            let value = conf == REUSE;
+            let conf = format!(
+                "graph_capture_record_stream_reuse:{}",
+                if value { "True" } else { "False" }
+            );
+            program.allocator.apply_settings(&conf).unwrap();
+        };
+        set(&mut program, at_free);
+        program.free_used_by(addr, SIDE);
+        program.work(MAIN, &[SIDE]);
+        set(&mut program, at_request);
+        let is_reused = program.malloc(MAIN) == addr;
+        assert_eq!(is_reused, at_free == at_request, "{at_free}, {at_request}");
+        program.end();
+    }
+}
+
+#[test]
 fn a_use_outside_of_the_capture_is_none_of_the_capture() {
     let (mut program, addr) = used_again();
     program.allocator.record_stream(addr, SIDE).unwrap();

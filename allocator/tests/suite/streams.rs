@@ -3,10 +3,11 @@
 use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
-use coalesce_alloc::error::Error;
+use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::{MempoolId, PyTorch};
+use coalesce_alloc::snapshot::BlockState;
+use coalesce_alloc::{Allocator as _, MempoolId, PoolCall, PyTorch};
 
 const MIB: u64 = 1 << 20;
 /// Requests of this size have a segment of their own.
@@ -56,6 +57,14 @@ fn begin(allocator: &mut Allocator, pool: MempoolId) {
 fn complete(allocator: &mut Allocator, stream: StreamId) {
     let streams = allocator.driver_mut().streams_mut();
     streams.complete(stream, u64::MAX);
+}
+
+/// Whether a freed block waits for other streams.
+fn waits(allocator: &Allocator, addr: DeviceAddr) -> bool {
+    let segments = allocator.segments();
+    let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    let block = blocks.find(|block| block.address == addr).unwrap();
+    block.state == BlockState::ActivePendingFree
 }
 
 /// The streams on which events were recorded since the last call.
@@ -175,6 +184,78 @@ fn deferred_frees_outlast_a_failure_to_record_an_event() {
 }
 
 #[test]
+fn deferred_frees_are_processed_in_their_order() {
+    let mut allocator = allocator();
+    let addresses = [0; 3].map(|_| malloc(&mut allocator));
+    for addr in addresses {
+        allocator.record_stream(addr, ONE).unwrap();
+    }
+    begin(&mut allocator, POOL);
+    for addr in addresses {
+        allocator.free(addr).unwrap();
+    }
+    allocator.end_allocate_to_pool(POOL).unwrap();
+    malloc(&mut allocator); // records the events
+    for addr in addresses {
+        let streams = allocator.driver_mut().streams_mut();
+        streams.complete(ONE, 1);
+        assert_eq!(malloc(&mut allocator), addr);
+    }
+}
+
+/// What a replay calls.
+#[test]
+fn a_capture_that_the_caller_names_is_one_whatever_the_device_says() {
+    let mut allocator = of_release(two(13), "");
+    let begin = |allocator: &mut Allocator| allocator.pool_call(PoolCall::BeginCapture);
+    let end = |allocator: &mut Allocator| allocator.pool_call(PoolCall::EndCapture);
+    let addr = malloc(&mut allocator);
+    allocator.record_stream(addr, ONE).unwrap();
+    begin(&mut allocator).unwrap();
+    begin(&mut allocator).unwrap();
+    end(&mut allocator).unwrap();
+    allocator.free(addr).unwrap();
+    assert_eq!(recorded(&mut allocator), [], "one has not ended");
+    end(&mut allocator).unwrap();
+    malloc(&mut allocator);
+    assert_eq!(recorded(&mut allocator), [ONE]);
+    let error = end(&mut allocator).unwrap_err();
+    assert_eq!(error, PoolError::NoCapture.into());
+}
+
+/// An empty queue is gone, as in PyTorch: the next event of its stream makes a new one, behind the others.
+#[test]
+fn queues_are_in_the_order_of_a_table_of_those_that_wait() {
+    let order = |streams: &[StreamId], complete_first: bool| {
+        let mut allocator = allocator();
+        for (at, &stream) in streams.iter().enumerate() {
+            let addr = malloc(&mut allocator);
+            free_used_by(&mut allocator, addr, &[stream]);
+            if complete_first && at == 1 {
+                complete(&mut allocator, streams[0]);
+                let again = malloc(&mut allocator);
+                free_used_by(&mut allocator, again, &[streams[0]]);
+            }
+        }
+        allocator.driver_mut().take_log();
+        allocator.empty_cache().unwrap();
+        let calls = allocator.driver_mut().take_log().into_iter();
+        let waited = calls.filter_map(|call| match call {
+            Call::SynchronizeEvent { stream } => Some(stream),
+            _ => None,
+        });
+        waited.collect::<Vec<_>>()
+    };
+    let mut differ = 0;
+    for (a, b) in (1..16).flat_map(|a| (a + 1..16).map(move |b| (a, b))) {
+        let [a, b] = [a, b].map(StreamId::nth);
+        assert_eq!(order(&[a, b], true), order(&[b, a], false), "{a:?} {b:?}");
+        differ += usize::from(order(&[a, b], false) != order(&[b, a], false));
+    }
+    assert!(differ > 0, "no two of these streams collide");
+}
+
+#[test]
 fn events_are_used_again() {
     let mut allocator = allocator();
     let created = |allocator: &Allocator| {
@@ -269,6 +350,8 @@ fn with_reuse_from_2_13_on_the_deferred_frees_of_a_pool_are_processed_when_it_en
         allocator.check().unwrap();
         let active = allocator.stats().active().all().current;
         assert_eq!(active, if at_end { 1 } else { 2 }, "{release} {conf}");
+        assert!(waits(&allocator, outside));
+        assert_eq!(waits(&allocator, inside), !at_end, "{release} {conf}");
         assert_eq!(recorded(&mut allocator), []);
 
         allocator.end_allocate_to_pool(OTHER_POOL).unwrap();
