@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::{CheckpointError, Error, Hazard, PoolError};
@@ -15,10 +16,11 @@ const OTHER_STREAM: StreamId = StreamId::nth(1);
 
 type Allocator = PyTorch<SimDevice>;
 
-/// An allocator of a release on a device whose events stay pending.
+/// An allocator of a release on a device that uses addresses again and whose events stay pending.
 fn allocator(release: &str, conf: &str) -> Allocator {
     let config = SimConfig {
         hold_events: true,
+        address_policy: AddressPolicy::FirstFit,
         ..SimConfig::with_capacity(256 * MIB)
     };
     let settings = Settings::of_release(release.parse().unwrap());
@@ -139,6 +141,77 @@ fn blocks_that_streams_still_use_are_not_handed_out_by_a_restore() {
     assert_eq!(error.to_string(), format!(" could not find {c}"));
     allocator.check().unwrap();
     allocator.free(other_pool).unwrap();
+}
+
+#[test]
+fn deferred_frees_are_processed_before_a_checkpoint() {
+    let mut allocator = allocator("2.11", "");
+    let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
+    begun.unwrap();
+    let [a, b] = [0; 2].map(|_| allocator.malloc(3 * MIB, StreamId::DEFAULT).unwrap());
+    allocator.record_stream(a, OTHER_STREAM).unwrap();
+    allocator.free(a).unwrap();
+    allocator.end_allocate_to_pool(POOL).unwrap();
+    let saved = allocator.checkpoint_pool(POOL).unwrap();
+    assert_eq!(saved.allocated().collect::<Vec<_>>(), [b]);
+}
+
+#[test]
+fn segments_in_use_are_freed_in_the_order_of_their_addresses() {
+    let mut allocator = allocator("2.11", "");
+    // Blocks that are gone leave their numbers behind, the last one first.
+    let gone = [0; 3].map(|_| allocator.malloc(30 * MIB, StreamId::DEFAULT).unwrap());
+    for addr in gone {
+        allocator.free(addr).unwrap();
+    }
+    allocator.empty_cache().unwrap();
+    let made = in_pool(&mut allocator, [30 * MIB; 3]);
+    let saved = allocator.checkpoint_pool(POOL).unwrap();
+    let restored = allocator.restore_pool(&saved).unwrap();
+    assert_eq!(restored.freed, sorted(made.to_vec()));
+    assert_eq!(restored.allocated, restored.freed);
+}
+
+/// A pool is gone, and another one has its name and the addresses of its segments.
+#[test]
+fn a_segment_of_another_size_is_refused() {
+    let larger = "(curr_block != nullptr) == ((i + 1) < (segment_len))";
+    let smaller = "curr_block->size == block_state.size";
+    for (then, now, expected) in [
+        (&[30][..], 40, larger),
+        (&[30], 20, smaller),
+        // Of two blocks.
+        (&[30, 12], 40, larger),
+        (&[30, 12], 12, larger),
+    ] {
+        let mut allocator = allocator("2.11", "");
+        let mut first = DeviceAddr::NULL;
+        for &mib in then {
+            [first] = in_pool(&mut allocator, [mib * MIB]);
+            allocator.free(first).unwrap();
+        }
+        let last = *then.last().unwrap();
+        assert_eq!(in_pool(&mut allocator, [last * MIB]), [first]);
+        let saved = allocator.checkpoint_pool(POOL).unwrap();
+        allocator.free(first).unwrap();
+        // The users of the pool are those that began to allocate to it.
+        for _ in 0..=then.len() {
+            allocator.release_pool(POOL).unwrap();
+        }
+        allocator.empty_cache().unwrap();
+
+        let [again] = in_pool(&mut allocator, [now * MIB]);
+        assert_eq!(again, first);
+        let error = allocator.restore_pool(&saved).unwrap_err();
+        let case = format!("{then:?} then, {now} now");
+        assert_eq!(
+            error,
+            CheckpointError::Changed { expected }.into(),
+            "{case}"
+        );
+        allocator.check().unwrap();
+        assert_eq!(allocator.free(again).is_ok(), expected == larger, "{case}");
+    }
 }
 
 /// Frees an allocation that another stream has used, and allocates again: the same address if the free was
