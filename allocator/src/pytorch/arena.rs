@@ -278,6 +278,15 @@ mod tests {
         let again = arena.reuse_or_insert_with(|| "new");
         assert_eq!((again, arena[again]), (a, "a"));
         assert_eq!(arena.insert("c"), Id::of_index(2));
+        arena.remove(b);
+        assert_eq!(arena.iter_mut().collect::<Vec<_>>(), [&"a", &"c"]);
+    }
+
+    #[test]
+    fn ids_are_ordered_and_shown_by_their_slots() {
+        let [low, high] = [0, 7].map(Id::<String>::of_index);
+        assert!(low < high && low <= low && Id::FIRST == low);
+        assert_eq!(format!("{low:?} {high:?}"), "#0 #7");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::pytorch::restore::RestoreError;
+use coalesce_alloc::pytorch::restore::{RestoreError, ensure_possible};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
@@ -51,7 +51,7 @@ fn placements(segments: &[SegmentInfo], calls: &[Call]) -> Vec<Placement> {
     for run in expandable {
         if !ranges
             .iter()
-            .any(|r| (r.stream, r.kind) == (run.stream, run.kind))
+            .any(|r| (r.stream, r.kind, r.pool) == (run.stream, run.kind, run.pool))
         {
             ranges.push(run);
         }
@@ -278,4 +278,78 @@ fn blocks_pending_free_wait_for_their_streams() {
     assert_ne!(malloc(&mut restored), pending);
     restored.driver_mut().streams_mut().complete_all();
     assert_eq!(malloc(&mut restored), pending);
+}
+
+/// Restores what an allocator holds, on a device that places it there.
+fn restored(original: &Reference, settings: &Settings) -> Reference {
+    let segments = original.segments();
+    let mut device = SimDevice::new(&config());
+    device.follow_recording(placements(&segments, &[]));
+    let restored = Reference::restore(device, settings.clone(), &segments).unwrap();
+    restored.check().unwrap();
+    assert_eq!(restored.segments(), segments);
+    restored
+}
+
+#[test]
+fn the_statistics_count_what_there_is_and_no_calls() {
+    let settings = Settings::from_conf("max_split_size_mb:40").unwrap();
+    let mut original = PyTorch::new(SimDevice::new(&config()), settings.clone());
+    for mib in [100, 50, 3, 1] {
+        original.malloc(mib << 20, StreamId::DEFAULT).unwrap();
+    }
+    let restored = restored(&original, &settings);
+    let (then, now) = (original.stats(), restored.stats());
+    for ((name, then), (_, now)) in then.arrays().iter().zip(now.arrays()) {
+        for kind in [PoolKind::Small, PoolKind::Large] {
+            assert_eq!(then.of(kind).current, now.of(kind).current, "{name}");
+        }
+    }
+    assert_eq!(now.oversize_allocations.current, 2);
+    assert_eq!(then.num_device_alloc, 4);
+    assert_eq!(now.num_device_alloc, 0);
+    for totals in [now.segment, now.reserved_bytes] {
+        assert_eq!((totals.all().allocated, totals.all().freed), (0, 0));
+    }
+}
+
+#[test]
+fn private_pools_are_restored_with_one_user() {
+    const POOL: MempoolId = MempoolId(0, 7);
+    for conf in ["", "expandable_segments:True"] {
+        let settings = Settings::from_conf(conf).unwrap();
+        let mut original = PyTorch::new(SimDevice::new(&config()), settings.clone());
+        let outside = original.malloc(30 << 20, StreamId::DEFAULT).unwrap();
+        let begun = original.begin_allocate_to_pool(POOL, Box::new(|_| true));
+        begun.unwrap();
+        let mut live: Vec<DeviceAddr> = [30 << 20, 40 << 20, 1000]
+            .map(|bytes| original.malloc(bytes, StreamId::DEFAULT).unwrap())
+            .to_vec();
+        original.end_allocate_to_pool(POOL).unwrap();
+
+        let mut restored = restored(&original, &settings);
+        assert_eq!(restored.pool_use_count(POOL), Ok(1), "{conf}");
+        restored.release_pool(POOL).unwrap();
+        live.push(outside);
+        for addr in live {
+            restored.free(addr).unwrap();
+        }
+        restored.empty_cache().unwrap();
+        assert_eq!(restored.driver().used(), 0, "{conf}");
+        assert!(restored.pool_use_count(POOL).is_err(), "the pool is gone");
+        restored.check().unwrap();
+    }
+}
+
+#[test]
+fn states_can_be_examined_without_a_device() {
+    let mut original = PyTorch::new(SimDevice::new(&config()), Settings::default());
+    for mib in [30, 40] {
+        original.malloc(mib << 20, StreamId::DEFAULT).unwrap();
+    }
+    let mut segments = original.segments();
+    segments.reverse();
+    assert_eq!(ensure_possible(&segments), Ok(()));
+    segments[0].blocks.clear();
+    assert!(ensure_possible(&segments).is_err());
 }
