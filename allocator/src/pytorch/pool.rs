@@ -242,3 +242,21 @@ impl IndexMut<ShelfId> for Pools {
         &mut self.shelves[id]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_is_removed_leaves_nothing_behind() {
+        let mut pools = Pools::default();
+        let kept = pools.add(PoolKind::Small, None);
+        let gone = pools.add(PoolKind::Large, Some(MempoolId(0, 1)));
+        let shelves = [1, 2, 1].map(|nth| pools.shelf(gone, StreamId::nth(nth)));
+        assert!(shelves[0] == shelves[2] && shelves[0] != shelves[1]);
+        assert_eq!(pools[shelves[1]].stream, StreamId::nth(2));
+        pools.remove(gone);
+        assert_eq!(pools.iter().collect::<Vec<_>>(), [kept]);
+        assert_eq!(pools.shelves.iter().count(), 0);
+    }
+}

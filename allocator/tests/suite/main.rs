@@ -15,6 +15,7 @@ mod golden;
 mod graph_reuse;
 mod hazards;
 mod in_parts;
+mod names;
 mod no_host_allocation;
 mod originals;
 mod placement;

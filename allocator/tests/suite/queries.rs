@@ -53,6 +53,64 @@ fn base_allocation_returns_the_segment() {
 }
 
 #[test]
+fn a_block_is_as_large_as_the_rounded_request() {
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    for (bytes, size) in [(1, 512), (513, 1024), (3 * MIB, 3 * MIB)] {
+        let addr = malloc(&mut allocator, bytes);
+        assert_eq!(allocator.block_size(addr), Ok(size));
+        let inside = addr.offset(512);
+        let error = allocator.block_size(inside).unwrap_err();
+        assert_eq!(error, Error::InvalidPointer(inside));
+    }
+}
+
+#[test]
+fn segments_end_where_their_last_block_ends() {
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    let addr = malloc(&mut allocator, 3 * MIB);
+    let mut segment = allocator.segments().remove(0);
+    assert_eq!(segment.blocks.len(), 2);
+    assert_eq!(segment.end(), addr.offset(20 * MIB));
+    segment.blocks.clear();
+    assert_eq!(segment.end(), addr);
+}
+
+#[test]
+fn a_listener_hears_of_each_request() {
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    let (sender, heard) = std::sync::mpsc::channel();
+    allocator.listen(Some(Box::new(move |entry, _| {
+        sender.send((entry.action.name(), entry.size)).unwrap();
+    })));
+    let addr = malloc(&mut allocator, 3 * MIB);
+    allocator.free(addr).unwrap();
+    allocator.listen(None);
+    malloc(&mut allocator, MIB);
+    let heard: Vec<_> = heard.iter().collect();
+    let expected = [
+        ("segment_alloc", 20 * MIB),
+        ("alloc", 3 * MIB),
+        ("free_requested", 3 * MIB),
+        ("free_completed", 3 * MIB),
+    ];
+    assert_eq!(heard, expected);
+}
+
+#[test]
+fn debug_output_tells_who_listens_and_where_pools_get_their_memory() {
+    const POOL: MempoolId = MempoolId(0, 7);
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    let shows = |allocator: &Allocator, text: &str| format!("{allocator:?}").contains(text);
+    assert!(shows(&allocator, "listener: off"));
+    allocator.listen(Some(Box::new(|_, _| {})));
+    assert!(shows(&allocator, "listener: listening"));
+    let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
+    begun.unwrap();
+    assert!(shows(&allocator, "source: device"));
+    assert!(shows(&allocator, &format!("Recording({POOL})")));
+}
+
+#[test]
 fn expandable_segments_of_streams_report_what_is_mapped() {
     let conf = "expandable_segments:True";
     let mut allocator = on(&SimConfig::with_capacity(512 * MIB), conf);

@@ -1,0 +1,145 @@
+//! What settings strings set.
+
+use super::*;
+use crate::release::two;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn settings_strings_are_split_at_top_level_commas() {
+    let conf = "a:[1:2,3:4], b:1,,c";
+    let expected = [("a", "a:[1:2,3:4]"), ("b", " b:1"), ("", ""), ("c", "c")];
+    assert!(written(conf).eq(expected));
+}
+
+#[test]
+fn only_the_first_variable_that_is_set_is_read() {
+    let cuda_empty = |name: &str| match name {
+        "PYTORCH_CUDA_ALLOC_CONF" => Some(String::new()),
+        _ => Some("expandable_segments:True".to_owned()),
+    };
+    assert!(!Settings::from_env(cuda_empty).unwrap().expandable_segments);
+    let generic =
+        |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| "expandable_segments:True".to_owned());
+    assert!(Settings::from_env(generic).unwrap().expandable_segments);
+    assert_eq!(Settings::from_env(|_| None), Ok(Settings::default()));
+}
+
+#[test]
+fn each_parse_resets_some_keys_and_keeps_others() {
+    let mut settings = Settings::from_conf(
+        "large_segment_size_mb:32,max_split_size_mb:100,garbage_collection_threshold:0.5,\
+         roundup_power2_divisions:4,expandable_segments:True,per_process_memory_fraction:0.5",
+    )
+    .unwrap();
+    assert_eq!(settings.max_split_size, Some(100 * MIB));
+    settings.apply("pinned_num_register_threads:4").unwrap();
+    assert_eq!(settings.max_split_size, None);
+    assert_eq!(settings.garbage_collection_threshold, 0.0);
+    assert_eq!(settings.roundup, RoundupDivisions::default());
+    assert_eq!(settings.max_non_split_rounding, 32 * MIB);
+    assert_eq!(settings.large_segment_size, 32 * MIB);
+    assert!(settings.expandable_segments);
+    assert_eq!(settings.per_process_memory_fraction, 0.5);
+    assert_eq!(settings.pinned.num_register_threads, 4);
+}
+
+#[test]
+fn settings_before_an_error_take_effect() {
+    let mut settings = Settings::default();
+    let error = settings
+        .apply("max_split_size_mb:64,foo:1,expandable_segments:True")
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Unrecognized key 'foo' in Accelerator allocator config."
+    );
+    assert_eq!(settings.max_split_size, Some(64 * MIB));
+    assert!(!settings.expandable_segments);
+}
+
+/// The defaults of `AcceleratorAllocatorConfig.h` and `CUDAAllocatorConfig.h`.
+#[test]
+fn settings_that_are_not_written_have_pytorchs_defaults() {
+    let settings = Settings::default();
+    assert_eq!(settings.source(), "");
+    assert_eq!(settings.large_segment_size(), 20 * MIB);
+    assert_eq!(settings.max_split_size(), None);
+    assert_eq!(settings.garbage_collection_threshold(), 0.0);
+    assert_eq!(settings.per_process_memory_fraction(), 1.0);
+    assert!(!settings.expandable_segments());
+    assert!(!settings.graph_capture_record_stream_reuse());
+    assert!(!settings.release_lock_on_cudamalloc());
+    assert!(!settings.throw_on_cudamalloc_oom);
+    let pinned = PinnedSettings {
+        use_background_threads: false,
+        use_cuda_host_register: false,
+        num_register_threads: 1,
+        reserve_segment_size_mb: 0,
+        free_catch_all: false,
+        max_round_threshold: None,
+        max_cached_size: None,
+    };
+    assert_eq!(settings.pinned, pinned);
+}
+
+#[test]
+fn each_setting_is_read_in_the_releases_that_have_it() {
+    let read = |release, conf: &str| {
+        Settings::of_release(two(release))
+            .started_with(conf)
+            .unwrap()
+    };
+    for release in [9, 11, 15] {
+        let conf = "garbage_collection_threshold:0.25,expandable_segments:True,\
+                    release_lock_on_cudamalloc:True,graph_capture_record_stream_reuse:True,\
+                    pinned_use_background_threads:True,pinned_use_cuda_host_register:True,\
+                    pinned_num_register_threads:128";
+        let settings = read(release, conf);
+        assert_eq!(settings.source(), conf);
+        assert_eq!(settings.garbage_collection_threshold(), 0.25);
+        assert!(settings.expandable_segments());
+        assert!(settings.release_lock_on_cudamalloc());
+        assert!(settings.graph_capture_record_stream_reuse());
+        assert!(settings.pinned.use_background_threads);
+        assert!(settings.pinned.use_cuda_host_register);
+        assert_eq!(settings.pinned.num_register_threads, 128);
+        // The next string starts from the defaults of what it does not mention.
+        let mut again = settings.clone();
+        again.apply("backend:native").unwrap();
+        assert_eq!(again.garbage_collection_threshold(), 0.0);
+        assert_eq!(again.source(), "backend:native");
+    }
+    let settings = read(
+        15,
+        "pinned_reserve_segment_size_mb:3,throw_on_cudamalloc_oom:True,pinned_free_catch_all:True,\
+         pinned_max_round_threshold_mb:7,pinned_max_cached_size_mb:9,per_process_memory_fraction:0.5",
+    );
+    assert_eq!(settings.pinned.reserve_segment_size_mb, 3);
+    assert!(settings.throw_on_cudamalloc_oom);
+    assert!(settings.pinned.free_catch_all);
+    assert_eq!(settings.pinned.max_round_threshold, Some(7 * MIB));
+    assert_eq!(settings.pinned.max_cached_size, Some(9 * MIB));
+    assert_eq!(settings.per_process_memory_fraction(), 0.5);
+}
+
+#[test]
+fn a_key_is_accepted_from_its_first_release_to_its_last() {
+    for key in &keys::KEYS {
+        assert_eq!(keys::Key::named(key.name), Some(key));
+        assert!(key.until.is_some() || key.is_accepted(key.since));
+        assert_eq!(
+            key.is_accepted(two(0)),
+            key.since <= two(0) && key.until.is_none()
+        );
+    }
+    let bypass = keys::Key::named("roundup_bypass_threshold_mb").unwrap();
+    let old = Release {
+        major: 1,
+        minor: 13,
+    };
+    assert!(bypass.is_accepted(old) && !bypass.is_accepted(two(0)) && !bypass.is_accepted(two(1)));
+    let fraction = keys::Key::named("per_process_memory_fraction").unwrap();
+    assert!(!fraction.is_accepted(two(9)) && fraction.is_accepted(two(10)));
+    assert_eq!(keys::Key::named("fraction"), None);
+}
