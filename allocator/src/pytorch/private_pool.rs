@@ -410,4 +410,26 @@ mod tests {
         assert_eq!(MempoolId(0, 7).flat_hash(), 7, "torch.cuda.MemPool");
         assert_eq!(MempoolId(3, 0).flat_hash(), 3, "graph capture");
     }
+
+    #[test]
+    fn a_private_pool_that_is_removed_leaves_nothing_behind() {
+        let (mut private, mut pools) = (PrivatePools::default(), Pools::default());
+        for nth in 0..3 {
+            private
+                .create_or_use(MempoolId(0, nth), &mut pools)
+                .unwrap();
+        }
+        private.release(MempoolId(0, 1)).unwrap();
+        assert_eq!(private.freeable(), [MempoolId(0, 1)]);
+        private.remove(MempoolId(0, 1), &mut pools);
+        assert!(private.get(MempoolId(0, 1)).is_none() && private.freeable().is_empty());
+        let left: Vec<PoolId> = private
+            .iter()
+            .flat_map(|pool| [pool.small, pool.large])
+            .collect();
+        assert_eq!(left.len(), 4);
+        assert!(pools.iter().all(|pool| left.contains(&pool)));
+        private.remove(MempoolId(0, 1), &mut pools);
+        assert_eq!(private.iter().count(), 2, "nothing is removed twice");
+    }
 }

@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(round_size(2049, &one), Some(2560));
         let extreme = with("roundup_power2_divisions:9223372036854775808");
         assert_eq!(round_size(2049, &extreme), Some(4096));
+        assert_eq!(round_size(4096, &extreme), Some(4096));
     }
 
     #[test]

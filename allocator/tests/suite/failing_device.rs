@@ -110,6 +110,27 @@ fn memory_half_released() {
     }
 }
 
+/// The device fails at one call only: the error is told, even if the rest of the work succeeds.
+#[test]
+fn a_failure_while_memory_is_released_is_told() {
+    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
+        for after in 0..calls {
+            let mut allocator = allocator(conf);
+            let live = malloc(&mut allocator, 90).unwrap();
+            allocator.free(live).unwrap();
+            let failure = DriverError::Failed("once".to_owned());
+            let faults = allocator.driver_mut().faults_mut();
+            faults.fail_after(after, failure);
+            allocator.empty_cache().unwrap_err();
+            allocator.check().unwrap();
+            allocator.empty_cache().unwrap();
+            let device = allocator.driver();
+            let left = (device.used(), device.reserved_addresses());
+            assert_eq!(left, (0, 0), "{conf}, a failure after {after} calls");
+        }
+    }
+}
+
 #[test]
 fn events_half_recorded() {
     for (conf, calls) in CONFS.into_iter().zip([6, 6]) {

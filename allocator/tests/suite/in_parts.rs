@@ -2,10 +2,10 @@
 
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, Driver as _, StreamId};
-use coalesce_alloc::error::Error;
+use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::pytorch::in_parts::{Pending, Progress};
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::{ONE_EXABYTE, PyTorch};
+use coalesce_alloc::{MempoolId, ONE_EXABYTE, PyTorch};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -64,6 +64,38 @@ fn a_request_continues_with_the_steps_that_are_left() {
         allocator.resume(pending, answer),
         Ok(Progress::Done(_))
     ));
+    allocator.check().unwrap();
+}
+
+#[test]
+fn cached_memory_is_only_looked_for_if_some_was_freed() {
+    for memory_was_freed in [false, true] {
+        let mut allocator = allocator("", 90 * MIB);
+        let cached = allocator.malloc(40 * MIB, STREAM).unwrap();
+        allocator.free(cached).unwrap();
+        let begun = allocator.begin_uncached(40 * MIB, STREAM, memory_was_freed);
+        let is_cached = matches!(begun, Ok(Progress::Done(addr)) if addr == cached);
+        assert_eq!(is_cached, memory_was_freed);
+    }
+}
+
+/// Its pool goes away while the device is asked.
+#[test]
+fn a_segment_that_no_pool_takes_is_returned() {
+    const POOL: MempoolId = MempoolId(0, 1);
+    let mut allocator = allocator("", 90 * MIB);
+    let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
+    begun.unwrap();
+    let Ok(Progress::NeedsSegment(pending)) = allocator.begin_uncached(40 * MIB, STREAM, false)
+    else {
+        panic!("nothing is cached");
+    };
+    let answer = allocator.driver_mut().malloc(40 * MIB);
+    allocator.release_pool(POOL).unwrap();
+    allocator.empty_cache().unwrap();
+    let error = allocator.resume(pending, answer).map(drop).unwrap_err();
+    assert_eq!(error, PoolError::Unknown(POOL).into());
+    assert_eq!(allocator.driver().used(), 0);
     allocator.check().unwrap();
 }
 

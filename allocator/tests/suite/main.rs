@@ -26,6 +26,7 @@ mod quilting;
 mod remapping;
 mod reports;
 mod restore;
+mod returned;
 mod soak;
 mod sources;
 mod state_machine;

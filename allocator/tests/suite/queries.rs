@@ -208,6 +208,19 @@ fn a_limit_in_bytes_allows_exactly_so_many() {
     }
 }
 
+#[test]
+fn a_limit_of_all_memory_is_none() {
+    let mut allocator = on(&SimConfig::with_capacity(100 * MIB), "");
+    for (limit, allowed) in [(99, Some(99 * MIB)), (100, None)] {
+        allocator.set_memory_limit(Some(limit * MIB));
+        let error = allocator.malloc(200 * MIB, StreamId::DEFAULT).unwrap_err();
+        let Error::OutOfMemory(details) = error else {
+            panic!("{error}");
+        };
+        assert_eq!(details.limit, allowed);
+    }
+}
+
 /// Simulated time passes only in driver calls; the history has it in microseconds.
 #[test]
 fn the_cost_of_driver_calls_determines_the_times_in_the_history() {

@@ -336,6 +336,7 @@ fn private_pools_are_restored_with_one_user() {
         }
         restored.empty_cache().unwrap();
         assert_eq!(restored.driver().used(), 0, "{conf}");
+        assert_eq!(restored.driver().reserved_addresses(), 0, "{conf}");
         assert!(restored.pool_use_count(POOL).is_err(), "the pool is gone");
         restored.check().unwrap();
     }
