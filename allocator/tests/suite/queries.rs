@@ -76,6 +76,28 @@ fn segments_end_where_their_last_block_ends() {
 }
 
 #[test]
+fn the_segments_of_a_pool_can_be_observed_alone() {
+    const POOL: MempoolId = MempoolId(0, 7);
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    let outside = malloc(&mut allocator, 30 * MIB);
+    let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
+    begun.unwrap();
+    let inside = malloc(&mut allocator, 40 * MIB);
+    allocator.record_history(Some(HistoryOptions::default()));
+    for (pool, expected) in [
+        (POOL, &[inside][..]),
+        (MempoolId::DEFAULT, &[outside, inside]),
+    ] {
+        let segments = allocator.observed_segments(pool).into_iter();
+        let found: Vec<DeviceAddr> = segments.map(|segment| segment.address).collect();
+        assert_eq!(found, expected);
+    }
+    let entries = allocator.history();
+    let entries: Vec<_> = entries.map(|e| (e.action.name(), e.size)).collect();
+    assert_eq!(entries, [("snapshot", 40 * MIB), ("snapshot", 70 * MIB)]);
+}
+
+#[test]
 fn a_listener_hears_of_each_request() {
     let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
     let (sender, heard) = std::sync::mpsc::channel();

@@ -270,6 +270,10 @@ fn blocks_pending_free_wait_for_their_streams() {
     let mut restored = Reference::restore(SimDevice::new(&config), settings, &segments).unwrap();
     restored.check().unwrap();
     assert_eq!(restored.segments(), segments);
+    for peaks in [restored.stats().active(), restored.stats().active_bytes()] {
+        assert_eq!(peaks.all().peak, peaks.all().current);
+        assert!(peaks.all().current > 0);
+    }
     assert_eq!(
         restored.free(pending),
         Err(Error::InvalidPointer(pending)),
