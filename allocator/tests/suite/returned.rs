@@ -34,6 +34,7 @@ fn no_more_oversize_blocks_are_returned_than_needed() {
         (&[64, 70, 30, 64], 240, 230, 0),
         (&[64, 30, 64], 160, 128, 30),
         (&[64, 30, 64], 160, 129, 0),
+        (&[64, 30, 64, 64], 222, 128, 64 + 30),
     ] {
         let mut allocator = allocator(capacity, "max_split_size_mb:64");
         cache(&mut allocator, cached);
