@@ -188,10 +188,12 @@ impl<'a> Search<'a> {
         good
     }
 
-    /// Tries candidates, each at most once in a search.
+    /// Tries the candidates that are valid, each at most once in a search.
     fn round(&mut self, candidates: Vec<CandidateSettings>) {
+        let release = self.simulator.release;
         let candidates = candidates.into_iter();
-        self.try_all(candidates.map(|settings| {
+        let valid = candidates.filter(|settings| settings.is_valid(release));
+        self.try_all(valid.map(|settings| {
             let conf = settings.to_string();
             (Some(settings), conf)
         }));

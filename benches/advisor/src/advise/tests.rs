@@ -114,6 +114,14 @@ fn tight_memory_gets_advice_wherever_addresses_grow() {
     }
 }
 
+/// Segments of 64 MiB are good for it, and so is a limit on splitting of 25 MiB, but no release accepts both.
+#[test]
+fn settings_that_contradict_each_other_are_not_tried() {
+    let program = Rounds(&[&[1, 51], &[31, 10, 6, 5, 6, 51]]);
+    let advice = advice(&program, |request| request);
+    assert_eq!(advice.unwrap().search.failed, 0);
+}
+
 #[test]
 fn a_failing_replay_is_reported_and_does_not_end_the_report() {
     // More than the device can ever have.

@@ -113,12 +113,14 @@ impl CandidateSettings {
                 _ => {}
             }
         }
-        let settings = |conf: &str| {
-            let known = known_part(conf, release);
-            Settings::of_release(release).started_with(&known).ok()
-        };
-        let is_same = settings(&read.to_string())? == settings(conf)?;
+        let is_same = parsed(&read.to_string(), release)? == parsed(conf, release)?;
         is_same.then_some(read)
+    }
+
+    /// Whether a release accepts them. Settings that are valid alone need not be valid together: `max_split_size_mb` must
+    /// not be below `large_segment_size_mb`.
+    pub fn is_valid(&self, release: Release) -> bool {
+        parsed(&self.to_string(), release).is_some()
     }
 
     /// Both settings combined. `None` if both set the same key, or if expandable segments would be combined
@@ -142,6 +144,12 @@ impl CandidateSettings {
         let is_contradiction = both.expandable && needs_whole_blocks;
         (!is_same_key && !is_contradiction).then_some(both)
     }
+}
+
+/// The settings that a release reads in a string; `None` if it rejects them. Keys that it does not know are ignored.
+fn parsed(conf: &str, release: Release) -> Option<Settings> {
+    let known = known_part(conf, release);
+    Settings::of_release(release).started_with(&known).ok()
 }
 
 /// The one that is set; `None` if both are.
@@ -300,5 +308,21 @@ mod tests {
         assert!(split.and(&both).is_none() && split.and(&expandable).is_none());
         assert!(expandable.and(&expandable).is_none());
         assert!(expandable.and(&rounded).is_some());
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_invalid() {
+        let both = |large_segment_mib: u64, max_split_mib: u64| CandidateSettings {
+            large_segment_mib: Some(large_segment_mib),
+            max_split_mib: Some(max_split_mib),
+            ..CandidateSettings::default()
+        };
+        assert!(!both(64, 25).is_valid(Release::DEFAULT));
+        assert!(both(64, 64).is_valid(Release::DEFAULT) && both(12, 25).is_valid(Release::DEFAULT));
+        let unknown = CandidateSettings {
+            kept: "later:1".to_owned(),
+            ..both(12, 25)
+        };
+        assert!(unknown.is_valid(Release::DEFAULT));
     }
 }
