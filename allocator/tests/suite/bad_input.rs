@@ -5,7 +5,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
-use coalesce_alloc::policy::{self, BuildError};
+use coalesce_alloc::policy::{self, BuildError, POLICIES};
 use coalesce_alloc::release::{self, Release};
 use coalesce_alloc::settings::{Settings, SettingsError};
 
@@ -61,6 +61,23 @@ fn requests_of_an_exabyte_fail_and_change_nothing() {
     let error = allocator.malloc((1 << 60) - 1, StreamId::DEFAULT);
     assert!(matches!(error, Err(Error::OutOfMemory(_))));
     assert_eq!(allocator.stats().num_ooms, 1);
+}
+
+/// Those that reserve addresses for all of the device's memory find too few.
+#[test]
+fn a_device_of_any_capacity_serves_or_refuses_under_every_policy() {
+    for policy in POLICIES.iter().filter(|policy| !policy.offline) {
+        for capacity in [1 << 60, 1 << 63, u64::MAX] {
+            let device = SimDevice::new(&SimConfig::with_capacity(capacity));
+            let mut allocator = policy::build(policy.name, device, "").unwrap();
+            match allocator.malloc(60 * MIB, StreamId::DEFAULT) {
+                Ok(addr) => allocator.free(addr).unwrap(),
+                Err(Error::OutOfMemory(_)) => {}
+                Err(error) => panic!("{}, {capacity}: {error}", policy.name),
+            }
+            allocator.check().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -148,7 +148,9 @@ impl Units {
         if let Some(home) = self.home {
             return Ok(home);
         }
-        let bytes = device.total_memory().next_multiple_of(PAGE) * HOME_FACTOR;
+        let memory = device.total_memory().checked_next_multiple_of(PAGE);
+        let bytes = memory.and_then(|memory| memory.checked_mul(HOME_FACTOR));
+        let bytes = bytes.ok_or(DriverError::OutOfMemory)?;
         let addr = memory_of(device)?.reserve(bytes)?;
         Ok(*self.home.insert(Home { addr, bytes }))
     }
