@@ -54,6 +54,29 @@ impl Demand {
     }
 }
 
+/// The event, counted from 0, at which the live requested bytes first exceed `most`; the number of events if they never do.
+///
+/// # Errors
+/// If the workload cannot be read.
+pub fn first_above(workload: &dyn Workload, most: u64) -> Result<u64, WorkloadError> {
+    let (mut event, mut live_bytes, mut is_above) = (0, 0_u64, false);
+    let mut live = LiveTable::default();
+    workload.emit(&mut |op: Op<'_>| {
+        match op {
+            Op::Malloc { id, bytes, .. } => {
+                live.insert(id, bytes);
+                live_bytes = live_bytes.saturating_add(bytes);
+            }
+            Op::Free { id } => live_bytes = live_bytes.saturating_sub(live.remove(id).unwrap_or(0)),
+            _ => {}
+        }
+        is_above |= live_bytes > most;
+        event += u64::from(!is_above);
+        Ok(Answer::Done)
+    })?;
+    Ok(event)
+}
+
 /// Counts the demand of a workload while it is replayed.
 #[derive(Debug, Default)]
 pub struct DemandCount {

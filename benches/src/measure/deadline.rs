@@ -85,9 +85,13 @@ impl Workload for UntilDeadline<'_> {
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         /// Operations between two looks at the clock: a few milliseconds, even if each maps pages.
         const INTERVAL: u32 = 256;
+        /// A request of so many bytes maps hundreds of pages.
+        const LARGE: u64 = 4 << 30;
         let mut operations = 0_u32;
         self.workload.emit(&mut |op: Op<'_>| {
-            if operations.is_multiple_of(INTERVAL) && self.deadline.has_passed() {
+            let is_large = matches!(op, Op::Malloc { bytes, .. } if bytes >= LARGE);
+            let looks = is_large || operations.is_multiple_of(INTERVAL);
+            if looks && self.deadline.has_passed() {
                 return Err(WorkloadError::Stopped("time ran out".to_owned()));
             }
             operations = operations.wrapping_add(1);
@@ -138,6 +142,38 @@ mod tests {
                 sink.op(Op::EmptyCache)?;
             }
         }
+    }
+
+    /// A request for more than most devices have, when the deadline has passed.
+    struct LargeTooLate(Deadline);
+
+    impl Workload for LargeTooLate {
+        fn name(&self) -> &'static str {
+            "large, too late"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            sink.op(Op::EmptyCache)?;
+            thread::sleep(self.0.remaining().unwrap_or_default());
+            sink.op(Op::Malloc {
+                id: 0,
+                bytes: 1 << 40,
+                stream: 0,
+                tag: "",
+            })?;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_large_request_is_made_after_the_deadline() {
+        let deadline = Deadline::after(Some(Duration::from_millis(20)));
+        let workload = UntilDeadline {
+            workload: &LargeTooLate(deadline),
+            deadline,
+        };
+        let ended = workload.emit(&mut |_: Op<'_>| Ok(Answer::Done));
+        assert!(ended.unwrap_err().to_string().contains("time ran out"));
     }
 
     #[test]

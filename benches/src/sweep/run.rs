@@ -12,6 +12,7 @@ use crate::measure::capacity::{Capacity, share};
 use crate::measure::cell::{Cell, unsupported_feature};
 use crate::measure::least::{Least, least};
 use crate::measure::parallel::Jobs;
+use crate::measure::plausible::check_demand;
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
 use crate::timing::throughput;
@@ -128,6 +129,9 @@ impl<'a> Runner<'a> {
     }
 
     fn measure(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Row, Failure> {
+        if planned.capacity.is_tight() {
+            check_demand(cell.workload, &cell.demand)?;
+        }
         let (capacity, fails_above) = match planned.capacity {
             Capacity::Bytes(bytes) => (bytes, None),
             Capacity::OfDemand(percent) => (share(cell.demand.lower_bound_bytes, percent), None),

@@ -12,6 +12,7 @@ use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
 use coalesce_bench::measure::least::{self, Bracket};
 use coalesce_bench::measure::parallel::Jobs;
+use coalesce_bench::measure::plausible::check_demand;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
@@ -102,11 +103,16 @@ impl RunFigures {
 
 impl<'a> Simulator<'a> {
     /// The simulator for a request.
+    ///
+    /// # Errors
+    /// If the workload cannot be read, or needs more memory than any device has.
     pub fn of(request: &AdviceRequest<'a>) -> anyhow::Result<Self> {
+        let demand = Demand::of(request.workload)?;
+        check_demand(request.workload, &demand)?;
         Ok(Self {
             workload: request.workload,
             reactive: request.reactive,
-            demand: Demand::of(request.workload)?,
+            demand,
             release: request.release,
             capacity: request.capacity,
             others: request.others,

@@ -124,9 +124,10 @@ fn settings_that_contradict_each_other_are_not_tried() {
 
 #[test]
 fn a_failing_replay_is_reported_and_does_not_end_the_report() {
-    // More than the device can ever have.
-    let advice = advice(&Rounds(&[&[1 << 41]]), |request| AdviceRequest {
+    // Expandable segments reserve more addresses than the device, which has more than there are.
+    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
         capacity: u64::MAX,
+        present: "expandable_segments:True",
         ..request
     });
     let advice = advice.unwrap();
@@ -135,6 +136,16 @@ fn a_failing_replay_is_reported_and_does_not_end_the_report() {
     assert!(advice.search.failed > 0);
     let remarks = advice.remarks.join(" ");
     assert!(remarks.contains("current settings failed"), "{remarks}");
+}
+
+#[test]
+fn more_memory_than_any_device_has_is_an_error() {
+    let advice = advice(&Rounds(&[&[1, 17 << 20]]), |request| request);
+    let error = format!("{:#}", advice.unwrap_err());
+    assert!(
+        error.contains("rounds: live requests reach 17.00 TiB"),
+        "{error}"
+    );
 }
 
 #[test]

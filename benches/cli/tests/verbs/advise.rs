@@ -111,6 +111,31 @@ fn the_advised_settings_fit_in_their_minimum_device_memory() {
     assert!(ooms(least(advised) - (2 << 20)) > 0);
 }
 
+/// The size of a tensor was miscalculated, so that it is larger than any device.
+#[test]
+fn more_memory_than_any_device_has_is_refused_with_its_place() {
+    let instance = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,184467440731615\n";
+    let file = scratch("larger-than-any.csv", instance);
+    let file = file.to_str().unwrap();
+    let ended = coalesce(&["advise", file, "--time-limit", "2"], "", &[]);
+    ended.failure(
+        1,
+        &[
+            "larger-than-any",
+            "167.77 TiB",
+            "16.00 TiB",
+            "event 1",
+            "bytes",
+        ],
+    );
+    // The simulated device refuses the request.
+    for conf in ["", "expandable_segments:True"] {
+        let replay = ["replay", file, "--conf", conf, "--json"];
+        let row: Value = serde_json::from_str(&coalesce(&replay, "", &[]).success()).unwrap();
+        assert_eq!(row["ooms"], 1, "{conf}");
+    }
+}
+
 #[test]
 fn the_advice_is_deterministic() {
     let answer = || {

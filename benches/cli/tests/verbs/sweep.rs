@@ -281,6 +281,23 @@ fn cells_can_be_listed_without_running_them() {
     assert!(first.lines().eq(half), "every other one");
 }
 
+#[test]
+fn the_minimum_device_memory_of_more_than_any_device_has_is_not_searched() {
+    let folder = scratch_folder("larger-than-any");
+    let trace = "op,id,bytes,stream,tag\nalloc,1,184467440731615,0,a\n";
+    fs::write(folder.join("large.csv"), trace).unwrap();
+    let sweep = folder.join("sweep.toml");
+    for capacity in ["least", "least+25%", "110%"] {
+        let out = folder.join(format!("{capacity}.csv"));
+        let text = format!(
+            "[settings]\nexpandable = \"expandable_segments:True\"\n[[workload]]\ntraces = \"large.csv\"\n\
+             [[run]]\nsettings = [\"expandable\"]\ncapacities = [\"{capacity}\"]\n"
+        );
+        fs::write(&sweep, text).unwrap();
+        run(&sweep, &out, &[]).failure(1, &["large", "167.77 TiB", "16.00 TiB", "event 0"]);
+    }
+}
+
 /// Recordings of other tools take part in a sweep; a snapshot first becomes a trace.
 #[test]
 fn recordings_of_other_formats_can_be_swept() {

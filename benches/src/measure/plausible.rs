@@ -1,0 +1,73 @@
+//! Workloads that no device can run.
+
+use anyhow::bail;
+use coalesce_alloc::bytes::amount;
+use coalesce_alloc::printable::printable;
+use coalesce_workloads::demand::{Demand, first_above};
+use coalesce_workloads::op::Workload;
+
+/// The most bytes that a workload may request at one time, many times the memory of any device. A search of the minimum
+/// device memory replays the workload on devices that are large enough for it, and expandable segments map its memory page
+/// by page: so much in seconds, but ten times as much in minutes.
+pub const MOST_REQUESTED: u64 = 16 << 40;
+
+/// Fails if a workload requests more memory at one time than any device has, and tells where.
+///
+/// # Errors
+/// As described, or if the workload cannot be read.
+pub fn check_demand(workload: &dyn Workload, demand: &Demand) -> anyhow::Result<()> {
+    if demand.lower_bound_bytes <= MOST_REQUESTED {
+        return Ok(());
+    }
+    let name = printable(workload.name());
+    let (most, any) = (amount(demand.lower_bound_bytes), amount(MOST_REQUESTED));
+    let event = first_above(workload, MOST_REQUESTED)?;
+    bail!(
+        "{name}: live requests reach {most}, more than the {any} that any device may have; event {event} is the first \
+         above. Sizes must be in bytes, and memory that is no longer used must be freed"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_workloads::op::{Op, Sink, WorkloadError};
+
+    use super::*;
+
+    /// A request of so many bytes after a freed one.
+    struct Large(u64);
+
+    impl Workload for Large {
+        fn name(&self) -> &'static str {
+            "large"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            for (id, bytes) in [(0, MOST_REQUESTED), (1, self.0)] {
+                sink.op(Op::Malloc {
+                    id,
+                    bytes,
+                    stream: 0,
+                    tag: "large",
+                })?;
+                sink.op(Op::Free { id })?;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn more_than_any_device_has_is_an_error_that_names_the_event() {
+        let checked = |bytes| {
+            let workload = Large(bytes);
+            check_demand(&workload, &Demand::of(&workload).unwrap())
+        };
+        assert!(checked(MOST_REQUESTED).is_ok());
+        let error = checked(MOST_REQUESTED + 1).unwrap_err().to_string();
+        assert!(
+            error.starts_with("large: live requests reach 16.00 TiB"),
+            "{error}"
+        );
+        assert!(error.contains("event 2 is the first above"), "{error}");
+    }
+}
