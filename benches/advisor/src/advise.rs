@@ -32,6 +32,8 @@ mod job;
 mod opened;
 mod others;
 mod peak;
+#[cfg(test)]
+mod properties;
 mod ranking;
 pub mod report;
 mod request;
