@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fuzzes the readers with libFuzzer.
+"""Fuzzes the readers, and what is printed of their files, with libFuzzer.
 
     fuzz.py [TARGET...]      all targets, or these, one after the other
     fuzz.py --seconds 3600   time for each; default 60
@@ -44,7 +44,11 @@ INSTRUMENTED = [
 
 
 # The names of the packages, by folder.
-PACKAGES = {"allocator": "coalesce-alloc", "workloads": "coalesce-workloads"}
+PACKAGES = {
+    "allocator": "coalesce-alloc",
+    "benches/advisor": "coalesce-advisor",
+    "workloads": "coalesce-workloads",
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Target:
     examples: str
     # The longest input, in bytes.
     max_len: int
+    # The name of the words of its format.
+    words: str
 
     def folder(self) -> Path:
         """The folder of inputs that made the test fail."""
@@ -65,13 +71,22 @@ class Target:
         return CHECKOUT / self.package / "tests/fuzz/__fuzz__" / name / "crashes"
 
 
+def read(name: str, examples: str, max_len: int) -> list[Target]:
+    """The targets of a format: its reader, and what is printed of its files."""
+    test = f"{name}::any_bytes"
+    reader = Target(name, "workloads", test, examples, max_len, name)
+    examples = f"../../../workloads/tests/{examples}"
+    printed = Target(f"{name}-printed", "benches/advisor", test, examples, max_len, name)
+    return [reader, printed]
+
+
 TARGETS = [
-    Target("snapshot", "workloads", "snapshot::any_bytes", "fixtures", 8192),
-    Target("trace", "workloads", "trace::any_bytes", "fuzz/examples/trace", 4096),
-    Target("binary", "workloads", "binary::any_bytes", "fuzz/examples/binary", 4096),
-    Target("rmm", "workloads", "rmm::any_bytes", "fuzz/examples/rmm", 4096),
-    Target("minimalloc", "workloads", "minimalloc::any_bytes", "fuzz/examples/minimalloc", 2048),
-    Target("settings", "allocator", "any_bytes", "fuzz/examples", 1024),
+    *read("snapshot", "fixtures", 8192),
+    *read("trace", "fuzz/examples/trace", 4096),
+    *read("binary", "fuzz/examples/binary", 4096),
+    *read("rmm", "fuzz/examples/rmm", 4096),
+    *read("minimalloc", "fuzz/examples/minimalloc", 2048),
+    Target("settings", "allocator", "any_bytes", "fuzz/examples", 1024, "settings"),
 ]
 
 
@@ -187,7 +202,7 @@ class Run:
                         f"-artifact_prefix={crashes}/",
                         f"-max_total_time={left}",
                         f"-max_len={target.max_len}",
-                        f"-dict={HERE / 'words' / target.name}.dict",
+                        f"-dict={HERE / 'words' / target.words}.dict",
                         "-print_final_stats=1",
                         "-reload=0",
                     ],
