@@ -19,7 +19,7 @@ pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
 /// A value as JSON, indented and with a line break at its end.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(written(value, PrettyFormatter::new(), Strings::Exact)? + "\n")
 }
@@ -27,7 +27,7 @@ pub fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
 /// A value as JSON for a page that shows its texts: they are [printable](printable_lines) also once they are read.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn shown(value: &impl Serialize) -> serde_json::Result<String> {
     written(value, CompactFormatter, Strings::Shown)
 }
