@@ -8,7 +8,8 @@ Each sequence runs in a process of its own, since the driver's choices depend on
 Needs only the driver. OUT gets a table for each sequence; columns:
 
     addresses-*.csv   call, bytes, address (hexadecimal), nanoseconds; first the context's memory
-    pool-*.csv        call, id, bytes, stream, address, bytes that the pool holds, nanoseconds
+    pool-*.csv        call, id, bytes, stream, address, bytes that the pool holds, nanoseconds; in a
+                      row `wait`, the stream waits for the one in the column id
 
 allocator/tests/addresses keeps parts of some. COALESCE_DRIVER_CALLS=OUT cargo test -p coalesce-alloc
 compares the address policy `cuda` with all of them."""

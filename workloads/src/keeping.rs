@@ -1,11 +1,7 @@
 //! A workload that is kept in memory by whoever reads it.
 
-use std::sync::Arc;
-
-use crate::budget::{Account, Budget};
-use crate::conditions::RecordedConditions;
+use crate::budget::Account;
 use crate::op::{Op, Sink, Workload, WorkloadError};
-use crate::start::StartState;
 
 /// A workload that ends with an error when keeping its operations takes more than its budget.
 #[derive(Clone, Copy)]
@@ -37,19 +33,7 @@ impl Workload for Keeping<'_> {
         })
     }
 
-    fn start(&self) -> Option<&Arc<StartState>> {
-        self.workload.start()
-    }
-
-    fn recorded_failures(&self) -> Option<u64> {
-        self.workload.recorded_failures()
-    }
-
-    fn conditions(&self) -> Option<&RecordedConditions> {
-        self.workload.conditions()
-    }
-
-    fn budget(&self) -> Budget {
-        self.workload.budget()
+    fn inner(&self) -> Option<&dyn Workload> {
+        Some(self.workload)
     }
 }

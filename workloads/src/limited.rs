@@ -1,11 +1,6 @@
 //! A workload in a process that is limited from outside.
 
-use std::sync::Arc;
-
-use crate::budget::Budget;
-use crate::conditions::RecordedConditions;
 use crate::op::{Op, Sink, Workload, WorkloadError};
-use crate::start::StartState;
 
 /// A workload whose limits are never above another one: of the two, the smaller applies.
 #[derive(Clone, Copy)]
@@ -35,19 +30,7 @@ impl Workload for Limited<'_> {
         })
     }
 
-    fn start(&self) -> Option<&Arc<StartState>> {
-        self.workload.start()
-    }
-
-    fn recorded_failures(&self) -> Option<u64> {
-        self.workload.recorded_failures()
-    }
-
-    fn conditions(&self) -> Option<&RecordedConditions> {
-        self.workload.conditions()
-    }
-
-    fn budget(&self) -> Budget {
-        self.workload.budget()
+    fn inner(&self) -> Option<&dyn Workload> {
+        Some(self.workload)
     }
 }

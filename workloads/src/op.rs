@@ -93,26 +93,31 @@ pub trait Workload: Send + Sync {
     /// The error of the sink, or [`WorkloadError::Source`] if the source cannot be read.
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError>;
 
+    /// The workload that an adaptor changes. All that follows is then that workload's, unless the adaptor says otherwise.
+    fn inner(&self) -> Option<&dyn Workload> {
+        None
+    }
+
     /// The memory that is reserved before the first operation, if any. The first operations request its
     /// live blocks, for allocators that cannot start with it.
     fn start(&self) -> Option<&Arc<StartState>> {
-        None
+        self.inner()?.start()
     }
 
     /// The number of requests that failed when the program was recorded; none if it was not recorded. A recorded program
     /// ends at a request that fails unlike when recorded, or resumes after the next failure that was.
     fn recorded_failures(&self) -> Option<u64> {
-        None
+        self.inner()?.recorded_failures()
     }
 
     /// The conditions under which the program was recorded, if the source names them.
     fn conditions(&self) -> Option<&RecordedConditions> {
-        None
+        self.inner()?.conditions()
     }
 
     /// How much memory may be kept of the operations. A file sets it by its size.
     fn budget(&self) -> Budget {
-        Budget::UNLIMITED
+        self.inner().map_or(Budget::UNLIMITED, Workload::budget)
     }
 }
 

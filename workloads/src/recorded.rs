@@ -1,11 +1,7 @@
 //! A workload with the conditions under which it was recorded.
 
-use std::sync::Arc;
-
-use crate::budget::Budget;
 use crate::conditions::RecordedConditions;
 use crate::op::{Sink, Workload, WorkloadError};
-use crate::start::StartState;
 
 /// A workload that names the conditions under which it was recorded.
 pub struct Recorded<'a> {
@@ -24,19 +20,11 @@ impl Workload for Recorded<'_> {
         self.workload.emit(sink)
     }
 
-    fn start(&self) -> Option<&Arc<StartState>> {
-        self.workload.start()
-    }
-
-    fn recorded_failures(&self) -> Option<u64> {
-        self.workload.recorded_failures()
+    fn inner(&self) -> Option<&dyn Workload> {
+        Some(self.workload)
     }
 
     fn conditions(&self) -> Option<&RecordedConditions> {
         Some(&self.conditions)
-    }
-
-    fn budget(&self) -> Budget {
-        self.workload.budget()
     }
 }

@@ -93,11 +93,18 @@ fn collect(message: &Value, places: &mut Vec<Place>) {
 
 /// The mutants that errors are most likely about; empty if the original code has the errors too.
 ///
-/// Those of one error are, in this order: a mutant whose code has the error; one whose code explains it; if it is about
-/// moves and borrows, the next statement that leaves a loop or the function, or else assigns a value, and may be left out;
-/// those of the smallest place around it; those of all places inside of it. Else something in the function that does not compile makes
-/// the rest of it wrong. If another error says what, that is all; else it is a statement that is left out: first one that
-/// leaves a loop or the function, then one that assigns a value; else everything in the function.
+/// For each error these are the first that exist of:
+///
+/// 1. the mutant whose code has the error;
+/// 2. the mutant whose code explains it;
+/// 3. for an error about moves and borrows, the next statement that may be left out and leaves a loop or the function, or
+///    else assigns a value;
+/// 4. the mutants of the smallest place around the error;
+/// 5. the mutants of all places inside of it.
+///
+/// If there are none, another mutant of the function makes this code wrong. If no other error names it, the first that exist
+/// of these are blamed: statements that leave a loop or the function, statements that assign a value, all mutants of the
+/// function.
 #[must_use]
 pub fn blamed<'a>(
     errors: &'a [Diagnostic],

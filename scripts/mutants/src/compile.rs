@@ -56,10 +56,10 @@ pub struct Compiled {
     pub left_out: HashMap<u32, String>,
 }
 
-/// Compiles the tests with all mutants that compile. The log knows which do not, and learns about others.
+/// Compiles the tests with all mutants that compile. Reads from the log which do not, and adds those it finds.
 ///
 /// # Errors
-/// If the code does not compile without mutants, or cargo cannot be run.
+/// If the code without mutants does not compile, or cargo cannot be run.
 pub fn compile(plan: &Plan, log: &mut Log) -> anyhow::Result<Compiled> {
     let mutants = plan.mutants;
     let mut left_out: HashMap<u32, String> = HashMap::new();

@@ -79,17 +79,17 @@ pub struct Court<'a> {
     pub folder: &'a Path,
     /// How many mutants are judged at a time.
     pub jobs: usize,
-    /// When to start no further one.
+    /// No mutant is started after this time.
     pub end: Option<Instant>,
 }
 
-/// What a test needs beyond ten times its usual time is a hang.
+/// A test hangs if it takes this much more than ten times its usual time.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// The tests that caught neighbours and are tried first.
 const FAVOURITES: usize = 3;
 
-/// Favourites that take longer wait for their turn.
+/// Favourites that take longer than this are not tried first.
 const QUICK: Duration = Duration::from_secs(1);
 
 /// The time of the first tests that run in one process. The next ones may take four times as long.

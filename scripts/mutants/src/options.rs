@@ -19,10 +19,10 @@ pub struct Options {
     /// The code to change. Can be repeated.
     #[arg(long, value_name = "AREA", value_parser = areas())]
     pub area: Vec<&'static Area>,
-    /// Judge so many mutants, drawn at random.
+    /// Judge this many random mutants.
     #[arg(long, value_name = "COUNT", conflicts_with = "all")]
     pub sample: Option<usize>,
-    /// The seed of the sample. The default is a fresh one, which is printed.
+    /// The seed of the sample. By default it is a fresh one, which is printed.
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
     /// Judge all mutants.
@@ -31,22 +31,22 @@ pub struct Options {
     /// Only mutants whose row in --list contains this text. Can be repeated; one must match.
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
-    /// List the mutants, judge none.
+    /// List the mutants instead of judging them.
     #[arg(long)]
     pub list: bool,
-    /// Print each mutant as a patch, judge none.
+    /// Print each mutant as a patch instead of judging them.
     #[arg(long, conflicts_with = "list")]
     pub patch: bool,
     /// Run the slower tests that replay recordings too.
     #[arg(long)]
     pub replays: bool,
-    /// Judge for two minutes, in random order, one area drawn at random unless --area is given.
+    /// Judge for two minutes, in random order, in a random area unless --area is given.
     #[arg(long, conflicts_with = "all")]
     pub brief: bool,
-    /// Start no further mutant after so many minutes of judging.
+    /// Start no more mutants after this many minutes of judging.
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     pub minutes: Option<f64>,
-    /// Mutants that are judged at a time.
+    /// The number of mutants that are judged at the same time.
     #[arg(long, value_name = "COUNT", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: u16,
     /// Fail if a smaller share of the mutants of an area is caught.

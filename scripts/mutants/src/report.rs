@@ -12,7 +12,7 @@ use crate::site::{Mutable, Mutant};
 /// How often progress is shown on a terminal, and elsewhere.
 const PERIODS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(30)];
 
-/// Shows how far a long work is.
+/// Shows the progress of a long task.
 #[derive(Debug)]
 pub struct Progress {
     what: &'static str,
@@ -23,7 +23,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Work of so many steps starts.
+    /// Starts a task of `total` steps.
     #[must_use]
     pub fn new(what: &'static str, total: usize) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// A step is done. `remark` is shown with it.
+    /// Completes a step, and shows it with `remark`.
     pub fn advance(&self, remark: impl FnOnce() -> String) {
         let mut state = lock(&self.state);
         state.0 += 1;
@@ -50,7 +50,7 @@ impl Progress {
         self.show(state.0, &remark());
     }
 
-    /// The work is done, or ends early.
+    /// Ends the task, complete or not.
     pub fn finish(&self) {
         if self.total == 0 {
             return;

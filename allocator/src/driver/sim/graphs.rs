@@ -1,6 +1,6 @@
 //! Graphs that streams are captured into.
 //!
-//! The device knows of no work but events, so the caller says which nodes there are.
+//! The simulated device runs no work, so the caller adds the nodes of each graph.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Conditions: those of `if`, `while`, `match` and its guards hold always, or never.
+//! Conditions of `if`, `while`, `match` and its guards become `true` or `false`.
 
 use syn::visit::Visit;
 use syn::{Arm, BinOp, Expr, ExprForLoop, ExprIf, ExprMatch, ExprWhile, Lit, Pat};
@@ -21,7 +21,7 @@ impl Finder<'_> {
     }
 
     pub(super) fn visit_while(&mut self, repeat: &ExprWhile) {
-        // If it held always, most loops would not end.
+        // With `true`, most loops would not end.
         self.decide_condition(&repeat.cond, "while", &["false"]);
         self.visit_expr(&repeat.cond);
         self.visit_statements(&repeat.body, statements::Block::Loop);
@@ -40,7 +40,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Notes that a condition may be each of some truths.
+    /// Adds a mutant of the condition for each of `truths`.
     fn decide_condition(&mut self, condition: &Expr, word: &str, truths: &[&str]) {
         let shown = self.shown(condition);
         if contains_let(condition) {
@@ -62,7 +62,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The conditions beside those with `let` hold always.
+    /// Each condition that is joined with a `let` becomes `true`.
     fn drop_operands(&mut self, condition: &Expr, word: &str) {
         match condition {
             Expr::Let(_) => {}
@@ -77,7 +77,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Arms of a `match` are left to its last arm, if that accepts everything. A `match` on a condition is decided.
+    /// Each arm of a `match` is skipped, if the last arm accepts everything. A `match` on a condition gets `true` or `false`.
     pub(super) fn skip_arms(&mut self, choice: &ExprMatch) {
         if choice.arms.iter().any(|arm| is_truth(&arm.pat)) {
             self.decide_condition(&choice.expr, "match", &["true", "false"]);

@@ -1,7 +1,7 @@
 //! Chooses one of the mutants that a program contains.
 //!
-//! A program with mutants asks [`at`] wherever it could be changed. The environment variable [`VARIABLE`] says which
-//! mutant it is, as a number; without it, the program is unchanged. `reached:FILE` leaves it unchanged too and appends
+//! A program with mutants asks [`at`] wherever it could be changed. The environment variable [`VARIABLE`] holds
+//! the number of the mutant; without it, the program is unchanged. `reached:FILE` leaves it unchanged too and appends
 //! the number of each place to the file when it is first reached, in four bytes with the lowest first. Processes that
 //! the program starts inherit the variable and append to the same file.
 
@@ -18,7 +18,7 @@ pub use self::iterators::{Kept, Reversed, kept, reversed};
 /// The name of the environment variable.
 pub const VARIABLE: &str = "COALESCE_MUTANT";
 
-/// The variable was not read yet.
+/// The variable has not been read yet.
 const UNREAD: u32 = u32::MAX;
 /// Places are recorded.
 const RECORDS: u32 = u32::MAX - 1;
@@ -32,7 +32,7 @@ static CHOSEN: AtomicU32 = AtomicU32::new(UNREAD);
 static REACHED: [AtomicBool; PLACES] = [const { AtomicBool::new(false) }; PLACES];
 static RECORD: OnceLock<File> = OnceLock::new();
 
-/// Which of the mutants with the numbers `first..first + count` the program is, counted from 1; 0 if none.
+/// Returns the position of the chosen mutant in `first..first + count`, counted from 1, or 0 if it is another or none.
 #[inline(always)]
 #[must_use]
 pub fn at(first: u32, count: u32) -> u32 {
@@ -52,7 +52,7 @@ pub fn scratch() -> &'static str {
     FOLDER.get_or_init(|| env::temp_dir().to_string_lossy().into_owned())
 }
 
-/// What [`at`] answers at first and while places are recorded.
+/// The result of [`at`] for the first call and while places are recorded.
 #[cold]
 #[inline(never)]
 fn seldom(first: u32, count: u32) -> u32 {
