@@ -93,6 +93,7 @@ mod check;
 mod checkpoint;
 pub mod driver;
 pub mod error;
+mod gaps;
 pub mod history;
 pub mod lifetimes;
 mod managed;

@@ -12,6 +12,7 @@
 //! - a block used on further streams is freed on a separate stream that waits for all of them;
 //! - emptying the cache calls `cudaDeviceSynchronize` and `cudaMemPoolTrimTo` with 0.
 
+mod arena;
 mod model;
 mod pool;
 

@@ -30,7 +30,7 @@ impl PolicyInfo {
     /// [virtual memory](Driver::virtual_memory).
     #[must_use]
     pub fn needs_virtual_memory(&self) -> bool {
-        matches!(self.name, "gmlake" | "quilt")
+        matches!(self.name, "cuda_async" | "gmlake" | "quilt" | "vpmm")
     }
 }
 

@@ -18,6 +18,11 @@ impl Undo {
         self.0.push(step);
     }
 
+    /// Adds steps that are run before those already there.
+    pub(super) fn append(&mut self, mut steps: Self) {
+        self.0.append(&mut steps.0);
+    }
+
     /// Undoes the steps in `made` after a call failed with `error`, and returns the error.
     pub(super) fn take_back<E>(
         &mut self,

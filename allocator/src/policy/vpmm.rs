@@ -24,8 +24,8 @@
 //! # A request
 //!
 //! Requests smaller than a page go to [`cudaMallocAsync`](super::cuda_async), with the settings that CUDA's pool has
-//! by default; on a device without virtual memory, all requests do. The pool serves the others, in whole pages. It
-//! unmaps the old addresses of pages whose work is complete, and takes the first of
+//! by default. The pool serves the others, in whole pages. It unmaps the old addresses of pages whose work is complete,
+//! and takes the first of
 //!
 //! 1. the smallest free region of the request's stream that is large enough, the lowest among equals;
 //! 2. the smallest free region of another stream, if an event says that its work is complete;
@@ -146,7 +146,7 @@ impl Policy for Vpmm {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Block, Refusal> {
-        if !self.settings.is_pooled(bytes) || device.virtual_memory().is_none() {
+        if !self.settings.is_pooled(bytes) {
             return self.small.malloc(device, bytes, stream);
         }
         let bytes = bytes.next_multiple_of(self.settings.page_size);

@@ -353,20 +353,11 @@ fn emptying_the_cache_keeps_only_what_is_in_use() {
 
 #[test]
 fn requests_smaller_than_a_page_get_memory_from_the_drivers_pool() {
-    let without_virtual_memory = SimConfig {
-        virtual_memory: false,
-        ..SimConfig::default()
-    };
-    for (config, bytes) in [
-        (SimConfig::default(), PAGE - 1),
-        (without_virtual_memory, 3 * PAGE),
-    ] {
-        let allocator = &mut allocator_on(&config, "");
-        let addr = allocator.malloc(bytes, MAIN).unwrap();
-        assert_eq!(calls(allocator)[0], "malloc 0");
-        allocator.free(addr).unwrap();
-        assert_all_comes_back(allocator);
-    }
+    let allocator = &mut allocator("");
+    let addr = allocator.malloc(PAGE - 1, MAIN).unwrap();
+    assert_eq!(calls(allocator)[..2], ["reserve 0", "create"]);
+    allocator.free(addr).unwrap();
+    assert_all_comes_back(allocator);
 }
 
 #[test]

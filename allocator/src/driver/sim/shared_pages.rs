@@ -9,35 +9,24 @@
 //! - If there is none, it gets a new page, which is an allocation of its own.
 //! - A page is given back with the last allocation in it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use crate::driver::{DeviceAddr, DriverError, GRANULARITY};
+use crate::gaps::Gaps;
 
 /// Allocations start at and occupy multiples of it, in bytes.
 const UNIT: u64 = 512;
 /// The bytes of a page. Pages start at multiples of it.
 const PAGE: u64 = GRANULARITY;
 
-/// The pages of one process. No two gaps of a page are adjacent.
+/// The pages of one process. No gap extends into another page.
 #[derive(Debug, Default)]
 pub(super) struct SharedPages {
-    /// Gaps by start.
-    gaps: BTreeMap<u64, Gap>,
-    /// The same gaps, the smallest first, of equal ones the oldest: bytes, age, start.
-    by_size: BTreeSet<(u64, u64, u64)>,
-    /// The age of the next gap.
-    next_age: u64,
+    gaps: Gaps,
     /// Bytes of each live allocation, by start.
     live: HashMap<u64, u64>,
     /// Live allocations of each page, by its start.
     pages: HashMap<u64, usize>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Gap {
-    bytes: u64,
-    /// Older gaps have a smaller age.
-    age: u64,
 }
 
 /// Whether an allocation of `bytes` shares a page with others.
@@ -58,11 +47,8 @@ impl SharedPages {
     /// Places an allocation in a gap. Returns `None` if no page has room.
     pub(super) fn take(&mut self, bytes: u64) -> Option<DeviceAddr> {
         let bytes = bytes.next_multiple_of(UNIT);
-        let &(length, _, start) = self.by_size.range((bytes, 0, 0)..).next()?;
-        self.remove_gap(start);
-        if length > bytes {
-            self.add_gap(start + bytes, length - bytes);
-        }
+        let (start, _) = self.gaps.fitting(bytes).next()?;
+        self.gaps.take(start, bytes);
         self.live.insert(start, bytes);
         *self.pages.entry(page_of(start)).or_default() += 1;
         Some(DeviceAddr(start))
@@ -70,7 +56,7 @@ impl SharedPages {
 
     /// Adds an empty page.
     pub(super) fn add_page(&mut self, page: DeviceAddr) {
-        self.add_gap(page.0, PAGE);
+        self.gaps.add(page.0, PAGE);
     }
 
     /// Frees an allocation. Returns its page if that was the last allocation in it; the page is then no longer
@@ -80,50 +66,21 @@ impl SharedPages {
         addr: DeviceAddr,
         bytes: u64,
     ) -> Result<Option<DeviceAddr>, DriverError> {
-        let mut start = addr.0;
-        let mut length = bytes.next_multiple_of(UNIT);
-        if self.live.get(&start) != Some(&length) {
+        let (start, bytes) = (addr.0, bytes.next_multiple_of(UNIT));
+        if self.live.get(&start) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
         self.live.remove(&start);
         let page = page_of(start);
-        if let Some(after) = self.gap_at(start + length, page) {
-            self.remove_gap(start + length);
-            length += after.bytes;
-        }
-        if let Some((&before, gap)) = self.gaps.range(page..start).next_back()
-            && before + gap.bytes == start
-        {
-            length += gap.bytes;
-            start = before;
-            self.remove_gap(before);
-        }
+        self.gaps.give(start, bytes, page..page + PAGE);
         let live = self.pages.entry(page).or_default();
         *live -= 1;
         if *live > 0 {
-            self.add_gap(start, length);
             return Ok(None);
         }
         self.pages.remove(&page);
+        self.gaps.remove(page);
         Ok(Some(DeviceAddr(page)))
-    }
-
-    fn gap_at(&self, start: u64, page: u64) -> Option<Gap> {
-        let gap = self.gaps.get(&start).copied();
-        gap.filter(|_| page_of(start) == page)
-    }
-
-    fn add_gap(&mut self, start: u64, bytes: u64) {
-        let age = self.next_age;
-        self.next_age += 1;
-        self.gaps.insert(start, Gap { bytes, age });
-        self.by_size.insert((bytes, age, start));
-    }
-
-    fn remove_gap(&mut self, start: u64) {
-        if let Some(Gap { bytes, age }) = self.gaps.remove(&start) {
-            self.by_size.remove(&(bytes, age, start));
-        }
     }
 }
 
