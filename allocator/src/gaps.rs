@@ -30,24 +30,10 @@ impl Gaps {
         self.by_start.iter().map(|(&start, gap)| (start, gap.bytes))
     }
 
-    /// Whether there is no gap.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_start.is_empty()
-    }
-
     /// The gaps of at least `bytes`, the smallest first, of equal ones the oldest: start and bytes.
     pub(crate) fn fitting(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
         let from = self.by_size.range((bytes, 0, 0)..);
         from.map(|&(bytes, _, start)| (start, bytes))
-    }
-
-    /// All gaps, the largest first, of equal ones the oldest: start and bytes.
-    pub(crate) fn largest_first(&self) -> Vec<(u64, u64)> {
-        let mut gaps: Vec<_> = self.by_size.iter().collect();
-        gaps.sort_by_key(|&&(bytes, age, _)| (std::cmp::Reverse(bytes), age));
-        gaps.into_iter()
-            .map(|&(bytes, _, start)| (start, bytes))
-            .collect()
     }
 
     /// Adds a gap that is not joined with others.
@@ -74,8 +60,8 @@ impl Gaps {
         }
     }
 
-    /// Adds a free range, joined with the gaps beside it that lie in `within`.
-    pub(crate) fn give(&mut self, mut start: u64, mut bytes: u64, within: Range<u64>) {
+    /// Adds a free range, joined with the gaps beside it that lie in `within`. Returns the start of the gap.
+    pub(crate) fn give(&mut self, mut start: u64, mut bytes: u64, within: Range<u64>) -> u64 {
         if within.contains(&(start + bytes))
             && let Some(after) = self.remove(start + bytes)
         {
@@ -90,16 +76,7 @@ impl Gaps {
             self.remove(first);
         }
         self.add(start, bytes);
-    }
-
-    /// Removes all gaps. Returns them, the oldest first: start and bytes.
-    pub(crate) fn drain(&mut self) -> Vec<(u64, u64)> {
-        self.by_size.clear();
-        let mut gaps: Vec<_> = std::mem::take(&mut self.by_start).into_iter().collect();
-        gaps.sort_by_key(|(_, gap)| gap.age);
-        gaps.into_iter()
-            .map(|(start, gap)| (start, gap.bytes))
-            .collect()
+        start
     }
 }
 
@@ -122,9 +99,6 @@ mod tests {
         assert_eq!(starts(&gaps, 4), [40, 0, 100]);
         gaps.take(40, 2);
         assert_eq!(starts(&gaps, 3), [20, 42, 0, 100]);
-        assert_eq!(gaps.largest_first(), [(100, 9), (0, 5), (20, 3), (42, 3)]);
-        assert_eq!(gaps.drain()[3], (42, 3));
-        assert!(gaps.is_empty());
     }
 
     #[test]

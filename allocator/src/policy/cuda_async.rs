@@ -13,6 +13,7 @@
 //! - emptying the cache calls `cudaDeviceSynchronize` and `cudaMemPoolTrimTo` with 0.
 
 mod arena;
+mod freed;
 mod model;
 mod pool;
 

@@ -45,7 +45,7 @@ impl Arena {
         (self.pages.len() + self.spare.len()) as u64 * PAGE
     }
 
-    /// Takes a gap whose pages are all there, but not the last gap of the range. Returns its start.
+    /// Takes the smallest gap whose pages are all there, but not the last gap of the range. Returns its start.
     pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         let is_complete =
             |&(start, length): &_| !self.is_last(start, length) && self.is_mapped(start, length);
@@ -55,11 +55,15 @@ impl Arena {
         Some(start)
     }
 
-    /// Takes any gap, and maps the pages that are missing: those of other gaps, then new ones. Returns its start.
+    /// Takes the smallest gap, and maps the pages that are missing: those in free memory, then new ones. Returns its start.
     pub(super) fn place(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<u64, Refusal> {
         self.settle(device)?;
         self.reserve(device)?;
-        let (start, length) = self.gap_for(bytes).ok_or(Refusal::OutOfMemory)?;
+        let (start, length) = self
+            .gaps
+            .fitting(bytes)
+            .next()
+            .ok_or(Refusal::OutOfMemory)?;
         self.gaps.remove(start);
         let mapped = self.map(device, start, bytes, length);
         let taken = if mapped.is_ok() { bytes } else { 0 };
@@ -85,7 +89,7 @@ impl Arena {
                 bytes: PAGE,
             });
         }
-        for page in self.donors(0..0) {
+        for page in self.donors(None) {
             if self.held() <= keep {
                 break;
             }
@@ -153,15 +157,6 @@ impl Arena {
         start + bytes <= self.touched && self.holes.range(first..start + bytes).next().is_none()
     }
 
-    /// The smallest gap that lacks no page for a request, else the smallest. The last gap counts as the largest.
-    fn gap_for(&self, bytes: u64) -> Option<(u64, u64)> {
-        let complete = self
-            .gaps
-            .fitting(bytes)
-            .find(|&(start, length)| !self.is_last(start, length) && self.is_mapped(start, bytes));
-        complete.or_else(|| self.gaps.fitting(bytes).next())
-    }
-
     /// Maps the pages missing for the first `bytes` of a gap of `length` bytes that is not in `gaps`.
     fn map(
         &mut self,
@@ -178,7 +173,8 @@ impl Arena {
         if missing.is_empty() {
             return Ok(());
         }
-        let mut donors = self.donors(start + bytes..start + length).into_iter();
+        let rest = (start + bytes, length - bytes);
+        let mut donors = self.donors(Some(rest)).into_iter();
         for page in missing {
             let handle = match self.spare.pop() {
                 Some(handle) => handle,
@@ -233,24 +229,12 @@ impl Arena {
         Some(handle)
     }
 
-    /// The pages in free memory, in the order in which they are mapped elsewhere: those of the last gap of the range, then
-    /// those of the largest gaps, then those in `own`, the rest of the gap that needs pages, unless it is the last.
-    fn donors(&self, own: Range<u64>) -> Vec<u64> {
-        let own = (own.start, own.end - own.start);
-        let own_is_last = own.1 > 0 && self.is_last(own.0, own.1);
-        let (last, others): (Vec<_>, Vec<_>) = self
-            .gaps
-            .largest_first()
-            .into_iter()
-            .partition(|&(start, bytes)| self.is_last(start, bytes));
-        let gaps = if own_is_last {
-            [vec![own], others]
-        } else {
-            [last, others]
-        };
-        let rest = if own_is_last { (0, 0) } else { own };
-        let gaps = gaps.into_iter().flatten().chain([rest]);
-        gaps.flat_map(|gap| self.pages_in(gap)).collect()
+    /// The pages in free memory and in `other`, which is free, too: the highest first, as they are mapped elsewhere.
+    fn donors(&self, other: Option<(u64, u64)>) -> Vec<u64> {
+        let gaps = self.gaps.iter().chain(other);
+        let mut pages: Vec<u64> = gaps.flat_map(|gap| self.pages_in(gap)).collect();
+        pages.sort_unstable_by_key(|&page| std::cmp::Reverse(page));
+        pages
     }
 
     /// The mapped pages that lie in a gap as a whole, in the order of their addresses.

@@ -10,73 +10,35 @@
 //!   the program's own waits between streams, which a workload does not record;
 //! - above the release threshold, free memory is returned when the device is idle.
 //!
-//! Where memory lies was found by experiment, on an H100 with driver 580.159.04 (`scripts/gpu/driver_calls.py`):
+//! Where memory lies was found by experiment, on an H100 with driver 580.159.04 (`scripts/gpu/driver_calls.py`). A request
+//! takes the first of
 //!
-//! - Blocks are multiples of 512 bytes and lie side by side in one range of addresses, across pages of 32 MiB.
-//! - A request takes the start of the smallest gap that is large enough, of equal ones the oldest. What remains of a gap, or
-//!   grows because memory beside it is freed, counts as new.
-//! - The memory freed on the stream comes first. It is apart from the other gaps until a request does not fit into it,
-//!   nor into any other gap; then it becomes part of them, the memory freed last first.
-//! - Pages are mapped only where they are needed. If no gap has its pages, the smallest gap gets those that it lacks:
-//!   pages that lie in other gaps, at the end of the range and then in the largest, and then new ones.
+//! 1. the memory freed on its stream;
+//! 2. free memory that all streams may use, in a gap whose pages are all there;
+//! 3. the memory freed on another stream, if its work is complete: the stream that was used first;
+//! 4. the smallest gap, once all memory freed on streams whose work is complete has become part of the memory that all may
+//!    use: the stream that was used first, and of each the memory freed last.
 //!
-//! Fifteen of the twenty recorded programs get every address that they got on the H100, and eighteen of 19 with one stream the
-//! same peak of reserved memory. Not reproduced: the order in which gaps of one size become part of the others, and
-//! which pages are moved if there are several gaps with holes.
+//! Everywhere it takes the start of the smallest gap that is large enough, of equal ones the oldest. What remains of a gap, or
+//! grows because memory beside it is freed, counts as new. Blocks are multiples of 512 bytes and lie side by side in
+//! one range of addresses, across pages of 32 MiB. In the last case pages may be missing: those at the highest addresses
+//! in free memory are mapped again, then new ones.
 //!
-//! A block used on other streams is free once they are done. Calls cost nothing but the driver calls for pages.
+//! So every address and the reserved memory of the twenty recorded programs is the same as on the H100, and of random
+//! sequences on one and on three streams.
+//!
+//! A block used on other streams is free once they are done. The driver also shares the memory freed on all streams when the
+//! program waits for the device, which a policy does not see. Calls cost nothing but the driver calls for pages.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, EventId, PoolSettings, StreamId};
-use crate::gaps::Gaps;
 use crate::policy::fence::{Fence, Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
 
 use super::arena::Arena;
-
-/// Memory freed on a stream whose work may not be complete.
-#[derive(Debug, Default)]
-struct Freed {
-    /// Since a request did not fit.
-    lately: Gaps,
-    before: Gaps,
-    /// An event to query the stream's progress.
-    end: Option<EventId>,
-}
-
-impl Freed {
-    /// Takes the best gap. Returns its start.
-    fn take(&mut self, bytes: u64) -> Option<u64> {
-        [&mut self.lately, &mut self.before]
-            .into_iter()
-            .find_map(|gaps| {
-                let (start, _) = gaps.fitting(bytes).next()?;
-                gaps.take(start, bytes);
-                Some(start)
-            })
-    }
-
-    /// Makes the memory freed lately part of the other.
-    fn settle(&mut self) {
-        for (start, bytes) in self.lately.drain().into_iter().rev() {
-            self.before.give(start, bytes, ANYWHERE);
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.lately.is_empty() && self.before.is_empty()
-    }
-
-    /// The smallest gap that is large enough: bytes and start.
-    fn smallest(&self, bytes: u64) -> Option<(u64, u64)> {
-        let gaps = [&self.lately, &self.before].into_iter();
-        gaps.filter_map(|gaps| gaps.fitting(bytes).next())
-            .map(|(start, bytes)| (bytes, start))
-            .min()
-    }
-}
+use super::freed::Freed;
 
 /// A freed block that other streams may use until the fence is over.
 #[derive(Debug)]
@@ -95,12 +57,11 @@ pub(super) struct Model {
     live: HashMap<DeviceAddr, u64>,
     users: Users,
     fenced: Vec<Fenced>,
-    freed: BTreeMap<StreamId, Freed>,
+    freed: HashMap<StreamId, Freed>,
+    /// The streams, those used first first.
+    streams: Vec<StreamId>,
     fences: Fences,
 }
-
-/// Any address.
-const ANYWHERE: std::ops::Range<u64> = 0..u64::MAX;
 
 impl Model {
     pub(super) fn new(settings: PoolSettings) -> Self {
@@ -110,7 +71,8 @@ impl Model {
             live: HashMap::new(),
             users: Users::default(),
             fenced: Vec::new(),
-            freed: BTreeMap::new(),
+            freed: HashMap::new(),
+            streams: Vec::new(),
             fences: Fences::default(),
         }
     }
@@ -131,8 +93,16 @@ impl Model {
     }
 
     fn set_free(&mut self, block: Block) {
-        let freed = self.freed.entry(block.stream).or_default();
-        freed.lately.give(block.addr.0, block.bytes, ANYWHERE);
+        let freed = self.freed_on(block.stream);
+        freed.give(block.addr.0, block.bytes);
+    }
+
+    fn freed_on(&mut self, stream: StreamId) -> &mut Freed {
+        let streams = &mut self.streams;
+        self.freed.entry(stream).or_insert_with(|| {
+            streams.push(stream);
+            Freed::default()
+        })
     }
 
     /// Records an event at the end of a stream's work. Returns whether the work is complete, and the event.
@@ -141,7 +111,7 @@ impl Model {
         device: &mut dyn Driver,
         stream: StreamId,
     ) -> Result<(bool, EventId), Refusal> {
-        let freed = self.freed.entry(stream).or_default();
+        let freed = self.freed_on(stream);
         let event = match freed.end {
             Some(event) => event,
             None => device.create_event()?,
@@ -153,76 +123,64 @@ impl Model {
 
     /// Makes the memory freed on a stream available to all. Its work is complete.
     fn share(&mut self, stream: StreamId) {
-        let freed = self.freed.entry(stream).or_default();
-        let before = freed.before.drain().into_iter();
-        for (start, bytes) in before.chain(freed.lately.drain().into_iter().rev()) {
+        for (start, bytes) in self.freed_on(stream).drain() {
             self.arena.give(start, bytes);
         }
     }
 
     fn share_all(&mut self) {
-        let streams: Vec<StreamId> = self.freed.keys().copied().collect();
-        for stream in streams {
+        for stream in self.streams.clone() {
             self.share(stream);
         }
     }
 
-    /// Shares the memory freed on a stream if its work is complete and the settings allow it. Else what was freed lately
-    /// joins the other memory freed on the stream.
-    fn share_if_complete(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
-        if self.settings.reuse_opportunistic && self.is_over(device, stream)?.0 {
-            self.share(stream);
-        } else {
-            self.freed.entry(stream).or_default().settle();
-        }
-        Ok(())
-    }
-
-    /// Takes memory that the stream may use: what was freed on it, or what all may use.
-    fn take(&mut self, bytes: u64, stream: StreamId) -> Option<u64> {
-        let freed = self.freed.entry(stream).or_default();
-        freed.take(bytes).or_else(|| self.arena.take(bytes))
-    }
-
-    /// Takes free memory that has its pages.
+    /// Takes free memory, except what pages are missing for.
     fn reuse(
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
     ) -> Result<Option<u64>, Refusal> {
-        if let Some(start) = self.take(bytes, stream) {
+        let own = self.freed_on(stream).take(bytes);
+        if let Some(start) = own.or_else(|| self.arena.take(bytes)) {
             return Ok(Some(start));
         }
-        if self
-            .freed
-            .get(&stream)
-            .is_some_and(|freed| !freed.is_empty())
-        {
-            self.share_if_complete(device, stream)?;
-        }
-        if let Some(start) = self.take(bytes, stream) {
-            return Ok(Some(start));
-        }
-        let others = self
-            .freed
+        let (complete, pending) = self.streams_with_memory(device)?;
+        let other = complete
             .iter()
-            .filter(|&(&other, freed)| other != stream && !freed.is_empty());
-        let others: Vec<StreamId> = others.map(|(&other, _)| other).collect();
-        for &other in &others {
-            self.share_if_complete(device, other)?;
+            .filter(|&&other| other != stream)
+            .find_map(|&other| self.freed_on(other).take(bytes));
+        if other.is_some() {
+            return Ok(other);
         }
-        if let Some(start) = self.arena.take(bytes) {
-            return Ok(Some(start));
+        for other in complete {
+            self.share(other);
         }
         if self.settings.reuse_internal_dependencies {
-            return self.follow(device, bytes, stream, &others);
+            return self.follow(device, bytes, stream, &pending);
         }
         Ok(None)
+    }
+
+    /// The streams with freed memory: those whose work is complete, if the settings allow to reuse it for that, and the
+    /// others.
+    fn streams_with_memory(
+        &mut self,
+        device: &mut dyn Driver,
+    ) -> Result<(Vec<StreamId>, Vec<StreamId>), Refusal> {
+        let (mut complete, mut pending) = (Vec::new(), Vec::new());
+        for stream in self.streams.clone() {
+            if self.freed_on(stream).is_empty() {
+                continue;
+            }
+            let is_over = self.settings.reuse_opportunistic && self.is_over(device, stream)?.0;
+            if is_over {
+                complete.push(stream);
+            } else {
+                pending.push(stream);
+            }
+        }
+        Ok((complete, pending))
     }
 
     /// Takes memory freed on other streams, for whose work the stream then waits.
@@ -233,43 +191,24 @@ impl Model {
         stream: StreamId,
         others: &[StreamId],
     ) -> Result<Option<u64>, Refusal> {
-        let fitting = others.iter().filter_map(|other| {
-            let (length, start) = self.freed.get(other)?.smallest(bytes)?;
-            Some((length, start, *other))
-        });
-        let Some((length, start, other)) = fitting.min() else {
-            return Ok(None);
-        };
-        let (_, end) = self.is_over(device, other)?;
-        device.wait_event(stream, end)?;
-        if let Some(freed) = self.freed.get_mut(&other)
-            && freed.lately.remove(start).is_none()
-        {
-            freed.before.remove(start);
+        for &other in others {
+            if other != stream && self.freed_on(other).best_fit(bytes).is_some() {
+                let (_, end) = self.is_over(device, other)?;
+                device.wait_event(stream, end)?;
+                return Ok(self.freed_on(other).take(bytes));
+            }
         }
-        if length > bytes {
-            let rest = self.freed.entry(stream).or_default();
-            rest.before.give(start + bytes, length - bytes, ANYWHERE);
-        }
-        Ok(Some(start))
+        Ok(None)
     }
 
     /// Takes memory whose pages are mapped for it. If the device has none, waits for it and tries again.
-    fn grow(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<u64, Refusal> {
+    fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<u64, Refusal> {
         match self.arena.place(device, bytes) {
             Err(Refusal::OutOfMemory) => {
                 device.synchronize_device()?;
                 self.lift_fences(device)?;
                 self.share_all();
-                match self.take(bytes, stream) {
-                    Some(start) => Ok(start),
-                    None => self.arena.place(device, bytes),
-                }
+                self.arena.place(device, bytes)
             }
             placed => placed,
         }
@@ -277,8 +216,7 @@ impl Model {
 
     /// Whether the work of all streams that have free memory is complete. Their memory is shared then.
     fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
-        let streams: Vec<StreamId> = self.freed.keys().copied().collect();
-        for stream in streams {
+        for stream in self.streams.clone() {
             if !self.is_over(device, stream)?.0 {
                 return Ok(false);
             }
@@ -302,7 +240,7 @@ impl Policy for Model {
         }
         let start = match self.reuse(device, bytes, stream)? {
             Some(start) => start,
-            None => self.grow(device, bytes, stream)?,
+            None => self.grow(device, bytes)?,
         };
         let addr = DeviceAddr(start);
         self.live.insert(addr, bytes);
@@ -349,8 +287,7 @@ impl Policy for Model {
             .fenced
             .iter()
             .map(|it| (it.block.addr.0, it.block.bytes));
-        let freed = self.freed.values();
-        let freed = freed.flat_map(|freed| freed.lately.iter().chain(freed.before.iter()));
+        let freed = self.freed.values().flat_map(Freed::iter);
         let mut used = BTreeMap::new();
         for (start, bytes) in live.chain(fenced).chain(freed) {
             let other = used.insert(start, bytes);
