@@ -20,6 +20,7 @@ mod no_host_allocation;
 mod originals;
 mod placement;
 mod plans;
+mod pool;
 mod properties;
 mod queries;
 mod quilting;
