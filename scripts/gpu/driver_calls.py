@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what NVIDIA's driver answers to sequences of calls: addresses, what its pool holds, times.
+"""Records what NVIDIA's driver answers to sequences of calls: addresses, its pool's memory, times.
 
     scripts/gpu/driver_calls.py OUT [--seed 1] [--processes 3] [--calls 9000] [--only TEXT]
                                     [--traces FOLDER]
@@ -11,8 +11,8 @@ Needs only the driver. OUT gets a table for each sequence; columns:
     pool-*.csv        call, id, bytes, stream, address, bytes that the pool holds, nanoseconds; in a
                       row `wait`, the stream waits for the one in the column id
 
-allocator/tests/addresses keeps parts of some. COALESCE_DRIVER_CALLS=OUT cargo test -p coalesce-alloc
-compares the address policy `cuda` with all of them."""
+allocator/tests/addresses and allocator/tests/pool keep parts of some. With COALESCE_DRIVER_CALLS=OUT,
+`cargo test -p coalesce-alloc` compares the address policy `cuda` with all of them."""
 
 import argparse
 import csv
@@ -50,8 +50,8 @@ class Access(ctypes.Structure):
 
 
 class Driver:
-    """The driver's calls that an allocator makes. Each returns what it placed, or None if memory ran
-    out."""
+    """The driver's calls that an allocator makes. Each returns what it placed, or None if memory
+    ran out."""
 
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -124,8 +124,8 @@ CONTEXT_BYTES = 512 * MIB
 
 
 def context_start():
-    """Where the context's own memory lies: addresses without access, hardly more than 512 MiB. None if
-    the driver is not NVIDIA's."""
+    """Where the context's own memory lies: addresses without access, hardly more than 512 MiB. None
+    if the driver is not NVIDIA's."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             range_, access = line.split()[:2]
@@ -318,6 +318,7 @@ class Pool:
         self.rows = table(path, ("call", "id", "bytes", "stream", "address", "held", "nanoseconds"))
         self.pool, self.streams, self.blocks = void(), {}, {}
         self.used = self.next_id = 0
+        self.gates, self.held_up = None, {}
         driver.call("cuDeviceGetDefaultMemPool", ctypes.byref(self.pool), 0)
         self.set(THRESHOLD, (1 << 64) - 1, u64)
 
@@ -366,7 +367,33 @@ class Pool:
         self.driver.call("cuMemPoolTrimTo", self.pool, ctypes.c_size_t(keep))
         self.note("trim", "", keep)
 
+    def hold_up(self, stream):
+        """Work that stays pending on a stream until it is let through."""
+        if self.gates is None:
+            memory, address = void(), u64()
+            self.driver.call("cuMemHostAlloc", ctypes.byref(memory), ctypes.c_size_t(4096), 2)
+            self.driver.call("cuMemHostGetDevicePointer_v2", ctypes.byref(address), memory, 0)
+            ctypes.memset(memory.value, 0, 4096)
+            self.gates = (memory.value, address.value)
+        turn = self.held_up[stream] = abs(self.held_up.get(stream, 0)) + 1
+        gate, value = u64(self.gates[1] + 4 * stream), ctypes.c_uint32(turn)
+        self.driver.call("cuStreamWaitValue32_v2", self.stream(stream), gate, value, 0)
+        self.note("hold", "", "", stream)
+
+    def let_through(self, stream):
+        """Ends pending work, and waits until the device has noticed."""
+        turn = self.held_up[stream]
+        ctypes.c_uint32.from_address(self.gates[0] + 4 * stream).value = turn
+        self.held_up[stream] = -turn
+        time.sleep(0.0005)
+        self.note("let", "", "", stream)
+
+    def is_held_up(self, stream):
+        return self.held_up.get(stream, 0) > 0
+
     def synchronize(self, stream=None):
+        for held in [it for it in self.held_up if self.is_held_up(it)]:
+            self.let_through(held)
         if stream is None:
             self.driver.synchronize()
         else:
@@ -420,9 +447,19 @@ def neighbours(sequence, _):
             sequence.trim()
 
 
-def churn(sequence, calls, size_of, streams=1, waits=0.0, synchronizes=0.0, trims=0.0, idle=False):
-    """Random allocations on one or several streams; frees on the stream of the allocation. If
-    `idle`, every free is complete before the next call."""
+def churn(
+    sequence,
+    calls,
+    size_of,
+    streams=1,
+    waits=0.0,
+    synchronizes=0.0,
+    trims=0.0,
+    holds=0.0,
+    idle=False,
+):
+    """Random allocations on one or several streams; frees on the stream of the allocation. With
+    `holds`, work is pending at times. If `idle`, every free is complete before the next call."""
     own = {}
     for _ in range(calls):
         kind = sequence.random.random()
@@ -433,6 +470,12 @@ def churn(sequence, calls, size_of, streams=1, waits=0.0, synchronizes=0.0, trim
             sequence.synchronize()
         elif kind < waits + synchronizes + trims:
             sequence.trim(sequence.random.choice((0, GIB, 4 * GIB)))
+        elif kind < waits + synchronizes + trims + holds:
+            stream = sequence.random.randint(1, streams)
+            if sequence.is_held_up(stream):
+                sequence.let_through(stream)
+            else:
+                sequence.hold_up(stream)
         elif sequence.random.random() < 0.53 and sequence.used < sequence.live:
             stream = sequence.random.randint(1, streams)
             own[sequence.malloc(size_of(sequence.random), stream)] = stream
@@ -441,6 +484,9 @@ def churn(sequence, calls, size_of, streams=1, waits=0.0, synchronizes=0.0, trim
             sequence.free(identity, own[identity])
             if idle:
                 sequence.synchronize()
+    if holds:
+        # Pending work would keep the process from ending.
+        sequence.synchronize()
 
 
 def with_reuse(events, opportunistic, internal):
@@ -482,6 +528,12 @@ POOLS = {
     ),
     "idle-pages": lambda s, n: churn(s, n, small, idle=True),
     "idle-any": lambda s, n: churn(s, n, any_size, idle=True),
+    "pending": lambda s, n: churn(s, n, SIZES["up_to_240_mib"], synchronizes=0.001, holds=0.03),
+    "pending-any": lambda s, n: churn(s, n, any_size, synchronizes=0.001, holds=0.03),
+    "pending-streams": lambda s, n: churn(s, n, SIZES["up_to_240_mib"], 3, holds=0.06),
+    "pending-waits": lambda s, n: churn(
+        s, n, SIZES["up_to_240_mib"], 3, waits=0.1, synchronizes=0.01, holds=0.06
+    ),
     "streams-default": with_reuse(1, 1, 1),
     "streams-none": with_reuse(0, 0, 0),
     "streams-events": with_reuse(1, 0, 0),
