@@ -16,6 +16,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use self::calls::CallKind;
 pub use self::stream_ordered::{PoolSettings, PoolUsage, StreamOrdered};
 
 /// Bytes of which CUDA devices allocate and map whole multiples: 2 MiB.
@@ -293,6 +294,15 @@ pub trait Driver: Send {
 
     /// Returns the virtual memory calls, if the device supports them.
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory>;
+
+    /// Accounts for a call that a model makes in place of the device, such as `cudaMallocAsync` on a device without a
+    /// pool. A device without instruments ignores it.
+    ///
+    /// # Errors
+    /// If the instruments fail the call.
+    fn account(&mut self, _kind: CallKind, _bytes: u64) -> Result<(), DriverError> {
+        Ok(())
+    }
 
     /// Returns the device's stream-ordered pool, if it has one.
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {

@@ -196,7 +196,11 @@ impl StartState {
         let device = allocator.driver_mut();
         device.leave_recording(config.address_policy);
         // Only the calls of the workload count.
-        *device.hook_mut() = Instruments::new(config.costs.clone());
+        let free = config
+            .capacity
+            .saturating_sub(config.foreign)
+            .saturating_sub(device.used());
+        *device.hook_mut() = Instruments::new(config.costs.clone(), free);
         Some(allocator)
     }
 

@@ -1,5 +1,6 @@
 //! Hooks for driver calls. See [`super::tap`].
 
+pub mod clearing;
 pub mod cost;
 pub mod faults;
 pub mod held;

@@ -123,7 +123,8 @@ impl SimDevice {
             capturing: false,
             graphs: Graphs::default(),
         };
-        Tap::over(bare, Instruments::new(config.costs.clone()))
+        let free = config.capacity.saturating_sub(config.foreign);
+        Tap::over(bare, Instruments::new(config.costs.clone(), free))
     }
 
     /// Changes the capacity. Memory in use stays.

@@ -303,6 +303,10 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Some(self)
     }
 
+    fn account(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+        self.pass(kind, bytes, |driver| driver.account(kind, bytes))
+    }
+
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         self.driver.stream_ordered()?;
         Some(self)

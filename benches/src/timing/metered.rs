@@ -20,7 +20,8 @@ pub fn metered<D: Driver>(device: D, costs: &Costs) -> Metered<D> {
     costs.spin = false;
     // Bytes as requested: how they are rounded is up to the device.
     let watch = (Held::new(1), Stopwatch::default());
-    Tap::over(Tap::over(device, watch), Instruments::new(costs))
+    let free = device.total_memory();
+    Tap::over(Tap::over(device, watch), Instruments::new(costs, free))
 }
 
 /// Bytes taken from the device and not returned, as requested.

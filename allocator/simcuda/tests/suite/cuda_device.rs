@@ -308,7 +308,7 @@ fn the_pool_follows_stream_order() {
 fn calls_to_the_pool_are_counted_and_logged() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
     machine.run(|| {
-        let mut device = Tap::over(device(), Instruments::new(Costs::default()));
+        let mut device = Tap::over(device(), Instruments::new(Costs::default(), 0));
         device.set_logging(true);
         let stream = StreamId::nth(1);
         let pool = device.stream_ordered().unwrap();

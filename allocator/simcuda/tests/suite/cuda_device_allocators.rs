@@ -193,7 +193,7 @@ fn the_pool_of_the_device_keeps_its_promises() {
 fn memory_used_by_other_streams_returns_to_the_pool_when_they_finish() {
     Machine::with(&SMALL[..3]).run(|| {
         let (own, user) = (StreamId::nth(1), StreamId::nth(2));
-        let device = Tap::over(device(), Instruments::new(Costs::default()));
+        let device = Tap::over(device(), Instruments::new(Costs::default(), 0));
         let conf = "reuse_internal_dependencies:false";
         let mut allocator = policy::build("cuda_async", device, conf).unwrap();
         let block = allocator.malloc(20 << 20, own).unwrap();

@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use super::clearing::{Clearing, Returned};
 use crate::driver::DriverError;
-use crate::driver::calls::CallKind;
+use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
 
 /// The cost of each kind of call, zero by default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Costs {
     per_call: [Cost; CallKind::COUNT],
+    /// How fast returned memory is cleared, which a request for memory may have to wait for.
+    pub clearing: Clearing,
     /// Whether to wait that long instead of only adding it up.
     pub spin: bool,
 }
@@ -57,15 +60,17 @@ pub struct Clock {
     elapsed_ns: u64,
     /// Nanoseconds by kind of call.
     of: [u64; CallKind::COUNT],
+    returned: Returned,
     /// Mappings made since the last `set_access`, which the next one covers.
     without_access: u64,
 }
 
 impl Clock {
-    /// A clock at zero.
+    /// A clock at zero, of a device with so many free bytes, all of them clear.
     #[must_use]
-    pub fn new(costs: Costs) -> Self {
+    pub fn new(costs: Costs, free: u64) -> Self {
         Self {
+            returned: Returned::new(costs.clearing, free),
             costs,
             elapsed_ns: 0,
             of: [0; CallKind::COUNT],
@@ -90,6 +95,11 @@ impl Clock {
                     .of(bytes)
                     .saturating_add(cost.ns.saturating_mul(others));
             }
+            CallKind::Malloc | CallKind::Create => {
+                let waits = self.returned.wait_for(bytes, self.elapsed_ns);
+                return cost.of(bytes).saturating_add(waits);
+            }
+            CallKind::Free | CallKind::Release => self.returned.give(bytes, self.elapsed_ns),
             _ => {}
         }
         cost.of(bytes)
@@ -112,6 +122,12 @@ impl Hook for Clock {
         Ok(())
     }
 
+    fn after(&mut self, call: &Call) {
+        if let Call::Malloc { bytes, .. } | Call::Create { bytes, .. } = *call {
+            self.returned.take(bytes);
+        }
+    }
+
     fn elapsed_ns(&self) -> u64 {
         self.elapsed_ns
     }
@@ -127,7 +143,7 @@ mod tests {
             ns: 100,
             ns_per_mib: 1,
         };
-        let mut clock = Clock::new(Costs::default().with(CallKind::SetAccess, cost));
+        let mut clock = Clock::new(Costs::default().with(CallKind::SetAccess, cost), 0);
         let mut access_to = |mappings: u64| {
             let before = clock.elapsed_ns();
             (0..mappings).for_each(|_| clock.before(CallKind::Map, 2 << 20).unwrap());
@@ -137,5 +153,33 @@ mod tests {
             clock.elapsed_ns() - before
         };
         assert_eq!([access_to(3), access_to(1), access_to(0)], [306, 102, 100]);
+    }
+    #[test]
+    fn a_request_waits_for_memory_that_was_just_returned() {
+        use crate::driver::Driver;
+        use crate::driver::sim::{SimConfig, SimDevice};
+        let mut costs = Costs::default().with(
+            CallKind::Malloc,
+            Cost {
+                ns: 1000,
+                ns_per_mib: 0,
+            },
+        );
+        costs.clearing = Clearing {
+            ns_per_mib: 50,
+            interval_ns: 0,
+        };
+        let mut device = SimDevice::new(&SimConfig {
+            costs,
+            ..SimConfig::with_capacity(100 << 20)
+        });
+        let addr = device.malloc(60 << 20).unwrap();
+        device.free(addr, 60 << 20).unwrap();
+        assert_eq!(device.elapsed_ns(), 1000);
+        device.malloc(40 << 20).unwrap();
+        assert_eq!(device.elapsed_ns(), 2000, "40 MiB were not used yet");
+        // Of the 60 MiB, 20 were cleared in the last call.
+        assert!(device.malloc(60 << 20).is_ok());
+        assert_eq!(device.elapsed_ns(), 5000);
     }
 }

@@ -16,12 +16,12 @@ pub struct Instruments {
 }
 
 impl Instruments {
-    /// Starts with zero counts, no planned failure and no log.
+    /// Starts with zero counts, no planned failure and no log, on a device with so many free bytes.
     #[must_use]
-    pub fn new(costs: Costs) -> Self {
+    pub fn new(costs: Costs, free: u64) -> Self {
         Self {
             counts: CallCounts::default(),
-            clock: Clock::new(costs),
+            clock: Clock::new(costs, free),
             faults: Faults::default(),
             log: None,
         }
@@ -36,6 +36,7 @@ impl Hook for Instruments {
     }
 
     fn after(&mut self, call: &Call) {
+        self.clock.after(call);
         if let Some(log) = &mut self.log {
             log.push(*call);
         }

@@ -28,11 +28,13 @@
 //! sequences on one and on three streams.
 //!
 //! A block used on other streams is free once they are done. The driver also shares the memory freed on all streams when the
-//! program waits for the device, which a policy does not see. Calls cost nothing but the driver calls for pages.
+//! program waits for the device, which a policy does not see. The device accounts for the calls that the pool serves, and for those
+//! that move pages.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::{Violation, ensure};
+use crate::driver::calls::CallKind;
 use crate::driver::{DeviceAddr, Driver, EventId, PoolSettings, StreamId};
 use crate::policy::fence::{Fence, Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
@@ -233,6 +235,7 @@ impl Policy for Model {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Block, Refusal> {
+        device.account(CallKind::PoolMalloc, bytes)?;
         self.lift_fences(device)?;
         let threshold = self.settings.release_threshold;
         if self.arena.held() > threshold && self.is_idle(device)? {
@@ -252,6 +255,7 @@ impl Policy for Model {
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        device.account(CallKind::PoolFree, block.bytes)?;
         let users = self.users.of(block).unwrap_or_default().to_vec();
         if users.is_empty() {
             self.set_free(block);
