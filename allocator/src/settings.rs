@@ -17,6 +17,7 @@ mod until_2_9;
 use self::reserve::Reserves;
 pub use self::roundup::RoundupDivisions;
 use self::rules::{Parsers, Rules};
+use crate::printable::printable;
 use crate::release::Release;
 
 /// All settings. Every value can be written as a settings string. Sizes are in bytes.
@@ -279,7 +280,10 @@ pub enum SettingsError {
     #[error("{0}")]
     Malformed(String),
     /// A boolean that is neither `True` nor `False`.
-    #[error("Expected 'True' or 'False' at index {index} in ConfigTokenizer but got '{token}'")]
+    #[error(
+        "Expected 'True' or 'False' at index {index} in ConfigTokenizer but got '{}'",
+        printable(token)
+    )]
     NotABoolean {
         /// The index of the token.
         index: usize,
@@ -324,6 +328,7 @@ pub enum SettingsError {
 }
 
 fn unrecognized(key: &str, parser: Option<&str>) -> String {
+    let key = printable(key);
     match parser {
         Some(parser) => format!("Unrecognized key '{key}' in {parser} allocator config."),
         None => format!("Unrecognized CachingAllocator option: {key}"),

@@ -3,10 +3,10 @@
 
     predicted.py OUT/traces.txt [--coalesce target/release/coalesce]
 
-OUT is the folder that scripts/gpu/measure wrote. Each program is replayed on simulated devices with
-addresses that go up and that go down, and a table is printed: peak reserved memory in MiB, and how
-many are equal to the byte. The policy cuda_async is the driver's own pool on the GPU and a model of
-it here. Status 1 if a program cannot be replayed.
+OUT is the folder that scripts/gpu/measure wrote; it has recordings.txt, too. Each program is replayed on
+simulated devices that place memory as the driver does, and at addresses that go up, and a table is
+printed: peak reserved memory in MiB, and how many are equal to the byte. The policy cuda_async is the
+driver's own pool on the GPU and a model of it here. Status 1 if a program cannot be replayed.
 """
 
 import argparse
@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ADDRESSES = ["down", "up"]
+ADDRESSES = ["cuda", "up"]
+WORKLOADS = ["workloads/traces/{}.csv.gz", "workloads/recordings/h200/{}.trace.xz"]
 
 
 def rows(text):
@@ -31,7 +32,8 @@ def rows(text):
 
 def simulated(coalesce, row, addresses):
     """Peak reserved bytes of the same run on a simulated device of the same size."""
-    trace = ROOT / "workloads/traces" / f"{row['workload']}.csv.gz"
+    paths = [ROOT / it.format(row["workload"]) for it in WORKLOADS]
+    trace = next(it for it in paths if it.exists())
     command = [coalesce, "replay", trace, "--policy", row["policy"], "--conf", row["conf"]]
     command += ["--addresses", addresses, "--capacity", str(row["capacity_bytes"]), "--json"]
     said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
@@ -69,5 +71,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as error:
+    except (OSError, ValueError, KeyError, StopIteration, subprocess.CalledProcessError) as error:
         sys.exit(f"predicted.py: {error}")

@@ -39,7 +39,7 @@ pub struct CudaAsync {
 #[derive(Debug)]
 enum Backend {
     Pool(Pool),
-    Model(Model),
+    Model(Box<Model>),
 }
 
 impl Backend {
@@ -47,14 +47,14 @@ impl Backend {
     fn of(device: &mut dyn Driver, settings: PoolSettings) -> Result<Self, Refusal> {
         Ok(match device.stream_ordered() {
             Some(pool) => Self::Pool(Pool::with(pool, settings)?),
-            None => Self::Model(Model::new(settings)),
+            None => Self::Model(Box::new(Model::new(settings))),
         })
     }
 
     fn policy(&mut self) -> &mut dyn Policy {
         match self {
             Self::Pool(pool) => pool,
-            Self::Model(model) => model,
+            Self::Model(model) => &mut **model,
         }
     }
 }

@@ -58,6 +58,20 @@ fn settings_before_an_error_take_effect() {
     assert!(!settings.expandable_segments);
 }
 
+/// A settings string may come from a snapshot that somebody else made.
+#[test]
+fn errors_show_no_control_characters() {
+    for conf in ["max_split\u{1b}:1", "expandable_segments:\u{1b}"] {
+        for release in [Release::DEFAULT, two(6)] {
+            let text = match Settings::of_release(release).apply(conf) {
+                Ok(()) => panic!("{conf:?} is invalid in {release}"),
+                Err(error) => error.to_string(),
+            };
+            assert!(!text.contains('\u{1b}'), "{text:?}");
+        }
+    }
+}
+
 /// The defaults of `AcceleratorAllocatorConfig.h` and `CUDAAllocatorConfig.h`.
 #[test]
 fn settings_that_are_not_written_have_pytorchs_defaults() {

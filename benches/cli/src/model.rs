@@ -14,7 +14,6 @@ use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::timing::bench::record;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::model;
-use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::presets;
 
@@ -24,9 +23,9 @@ use super::profile::seconds;
 
 /// Compare the driver times of a cost profile with those measured on a GPU.
 ///
-/// Replays each workload on the GPU under the reference, with default settings and with expandable segments, and
-/// under the driver's own pool. Prints the modelled time of the driver calls, the measured time and their ratio,
-/// the error of the simulated device.
+/// Replays each workload under the reference, with default settings and with expandable segments, and under the
+/// driver's own pool: once on the simulated device, and several times on the GPU, whose times vary from run to run. Prints
+/// the simulated time of the driver calls, the median of the measured times, and their ratio.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce model --device cuda:0 --profile h200.toml --out model.csv"
@@ -40,6 +39,9 @@ pub struct Args {
     /// Cost profile: `published`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
+    /// Number of times to replay each workload on the GPU.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Start no further workload after this many seconds.
     #[arg(long, default_value_t = 600.0, value_parser = seconds)]
     seconds: f64,
@@ -89,18 +91,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 plan: None,
                 others: 0,
                 limit: None,
-                address_policy: AddressPolicy::default(),
+                address_policy: AddressPolicy::Cuda,
                 profile: &profile,
             };
-            let device = CudaDevice::open(number, StreamHandles::Numbered)?;
-            let (row, times) = on_gpu::measure(&cell, device, &mut ())?;
-            rows.extend(model::rows(
-                &row.workload,
-                policy,
-                setting,
-                row.ooms,
-                &times,
-            ));
+            let gpu = || Ok(CudaDevice::open(number, StreamHandles::Numbered)?);
+            rows.extend(model::compare(&cell, gpu, args.rounds)?);
         }
         if let Some(out) = args.out.as_deref().filter(|out| !is_stdout(out)) {
             output::write(out, &record::csv(&rows)?)?;

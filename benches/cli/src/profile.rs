@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::machine;
 use coalesce_bench::timing::profile;
+use coalesce_bench::timing::profile::clearing;
 use coalesce_bench::timing::profile::measure::{Effort, measure};
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
@@ -16,9 +17,10 @@ use super::output::{self, is_stdout, notice};
 /// Measure the cost of driver calls on a GPU, and write a cost profile.
 ///
 /// The simulated device charges its calls by such a profile.
-/// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events and
-/// streams, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call, fitted
-/// to the medians. All memory is freed. Pass the file to other verbs with `--profile FILE`.
+/// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events, streams and
+/// the device's pool, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call,
+/// fitted to the means. Then it takes all memory for a moment, and measures how fast the device clears what is returned.
+/// All memory is freed. Pass the file to other verbs with `--profile FILE`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce profile --device cuda:0 --out h200.toml --samples h200.csv"
@@ -66,7 +68,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ..Effort::default()
     };
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
-    let text = profile::toml(&machine, &samples);
+    let rest = |bytes| effort.rest(bytes);
+    let clearing = clearing::measure(&mut device, &clock, &rest).context("the device failed")?;
+    let text = profile::toml(&machine, &samples, clearing);
     if let Some(table) = &args.samples {
         output::write(table, profile::table(&samples).as_bytes())?;
     }

@@ -277,7 +277,7 @@ fn measure(
     };
     let on_gpu = OnGpu {
         device: name,
-        driver_measured_ns: times.iter().map(|times| times.measured_ns).sum(),
+        driver_measured_ns: times.iter().map(|times| times.ns).sum(),
         verified: verdict.map(|verdict| Contents {
             blocks: verdict.blocks,
             bytes: verdict.bytes,

@@ -1,10 +1,22 @@
 //! The cost of driver calls, read from a file.
+//!
+//! ```toml
+//! source = "an NVIDIA H100, driver 580.159.04"
+//!
+//! [calls]                                   # nanoseconds; calls that are left out cost nothing
+//! malloc = { ns = 44000, ns_per_mib = 46 }  # for each call, and for each MiB
+//!
+//! [clearing]                                # of returned memory; may be left out
+//! ns_per_mib = 2300
+//! interval_ns = 7500000                     # a request that waits for it looks again after so long
+//! ```
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::hooks::clearing::Clearing;
 use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
 use coalesce_alloc::printable::printable;
 use coalesce_workloads::catalog::Unknown;
@@ -13,8 +25,11 @@ use serde::Deserialize;
 
 use crate::measure::toml_file;
 
-/// The built-in profile.
+/// The built-in profile that is the default.
 pub const PUBLISHED: &str = "published";
+
+/// The built-in profiles: names and files.
+const BUILT_IN: [(&str, &str); 1] = [(PUBLISHED, include_str!("../../profiles/published.toml"))];
 
 /// Costs and their source.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +48,15 @@ pub struct Profile {
 struct ProfileFile {
     source: String,
     calls: BTreeMap<String, CostEntry>,
+    clearing: Option<ClearingEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClearingEntry {
+    ns_per_mib: u64,
+    #[serde(default)]
+    interval_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -45,20 +69,21 @@ struct CostEntry {
 }
 
 impl Profile {
-    /// Loads the profile `published`, standard input (`-`), or the file of this name, relative to `folder`.
+    /// Loads a built-in profile, standard input (`-`), or the file of this name, relative to `folder`.
     ///
     /// # Errors
     /// If the file cannot be read or is not a profile.
     pub fn load(name: &str, folder: &Path) -> anyhow::Result<Self> {
-        if name == PUBLISHED {
-            return Self::parse(name, include_str!("../../profiles/published.toml"));
+        if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Self::parse(name, text);
         }
         let source = match Source::named(name) {
             Source::File(path) => Source::File(folder.join(path)),
             stdin => stdin,
         };
         let text = source.read_to_string().with_context(|| {
-            format!("cannot read the cost profile {source} (the built-in profile is '{PUBLISHED}')")
+            let built_in = BUILT_IN.map(|(name, _)| name).join(", ");
+            format!("cannot read the cost profile {source} (built-in profiles: {built_in})")
         })?;
         Self::parse(name, &text)
     }
@@ -67,6 +92,12 @@ impl Profile {
         let file: ProfileFile =
             toml_file::parse(text).with_context(|| format!("cost profile {}", printable(name)))?;
         let mut costs = Costs::default();
+        if let Some(entry) = file.clearing {
+            costs.clearing = Clearing {
+                ns_per_mib: entry.ns_per_mib,
+                interval_ns: entry.interval_ns,
+            };
+        }
         for (call, cost) in file.calls {
             let kind = CallKind::named(&call).ok_or_else(|| {
                 let names = CallKind::ALL.map(CallKind::name);
@@ -111,9 +142,17 @@ mod tests {
             ),
             ("source = ''\n[calls]\nmalloc = { us = 1 }", "line 3"),
             ("source = ''\n[calls]\nmalloc = { ns = -1 }", "line 3"),
+            ("source = ''\n[calls]\n[clearing]\nns = 1", "line 4"),
         ] {
             let error = format!("{:#}", Profile::parse("x", text).unwrap_err());
             assert!(error.contains(words), "no '{words}' in: {error}");
         }
+    }
+    #[test]
+    fn the_clearing_is_read() {
+        let text = "source = ''\n[calls]\n[clearing]\nns_per_mib = 2300\ninterval_ns = 7500000";
+        let costs = Profile::parse("x", text).unwrap().costs;
+        assert_eq!(costs.clearing.ns_per_mib, 2300);
+        assert_eq!(costs.clearing.interval_ns, 7_500_000);
     }
 }

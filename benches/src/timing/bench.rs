@@ -9,6 +9,8 @@ pub mod text;
 
 mod cell;
 
+pub(super) use self::cell::warm_up;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -195,7 +197,7 @@ fn explain<D: Driver>(
     error: &anyhow::Error,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<(Row, Vec<Latency>)> {
-    match cell::warm_up(&mut device()?) {
+    match warm_up(&mut device()?) {
         Ok(()) | Err(DriverError::OutOfMemory) => {}
         Err(broken) => bail!("the device is broken: {broken}; the error before: {error:#}"),
     }

@@ -1,15 +1,21 @@
-//! Compares the modelled and the measured time of the same driver calls on a GPU.
+//! Compares the time of driver calls on a simulated device with that on a GPU.
 //!
-//! The ratio is modelled / measured time: above 1, the profile charges too much.
+//! The ratio is simulated / measured time: above 1, the profile charges too much.
 
+use coalesce_alloc::Allocator;
+use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::CallKind;
+use coalesce_workloads::surroundings::Surroundings;
 use serde::Serialize;
 
+use crate::measure::cell::{Cell, Run};
 use crate::text::{Column, Table};
-use crate::timing::on_gpu::CallTimes;
+use crate::timing::bench;
+use crate::timing::on_gpu::{self, CallTimes};
+use crate::timing::profile::measure::Effort;
 
 /// The calls of one kind in one run, or all calls.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Row {
     /// The workload.
     pub program: String,
@@ -17,16 +23,20 @@ pub struct Row {
     pub policy: String,
     /// The name of its settings.
     pub setting: String,
-    /// Failed requests.
+    /// Failed requests on the GPU.
     pub ooms: u64,
     /// The kind of call, or `all`.
     pub call: &'static str,
-    /// Number of calls.
+    /// Number of calls on the GPU.
     pub calls: u64,
-    /// Time by the profile in nanoseconds.
+    /// Time on the simulated device in nanoseconds.
     pub modelled_ns: u64,
-    /// Measured time in nanoseconds.
+    /// Measured time in nanoseconds, the median of the rounds.
     pub measured_ns: u64,
+    /// The fastest round.
+    pub measured_min_ns: u64,
+    /// The slowest round.
+    pub measured_max_ns: u64,
     /// Modelled / measured time; `None` if no time was measured.
     pub ratio: Option<f64>,
 }
@@ -34,43 +44,88 @@ pub struct Row {
 /// Stands for all kinds of call.
 const ALL: &str = "all";
 
-/// The rows of a run: all calls, then each kind.
-#[must_use]
-pub fn rows(
-    program: &str,
-    policy: &str,
-    setting: &str,
+/// Calls by which a policy sets up and watches the device's pool, which the model of the pool does not make, and those by
+/// which the model finds out whether work is complete, which the pool knows.
+const OF_ONE_POOL: [CallKind; 5] = [
+    CallKind::PoolUsage,
+    CallKind::SetPool,
+    CallKind::CreateEvent,
+    CallKind::RecordEvent,
+    CallKind::QueryEvent,
+];
+
+/// Replays a cell on the simulated device, and in `rounds` on new GPU devices, which rest before each round until they have
+/// cleared what the one before returned. Rows: all calls, then each kind.
+///
+/// # Errors
+/// If no device can be opened, or as [`Cell::measure`].
+pub fn compare<D: Driver + Surroundings + 'static>(
+    cell: &Cell<'_>,
+    gpu: impl Fn() -> anyhow::Result<D>,
+    rounds: u32,
+) -> anyhow::Result<Vec<Row>> {
+    let memory = gpu()?.memory_info()?;
+    let others = memory.total - memory.free;
+    let simulated = Cell { others, ..*cell };
+    let Run { allocator, .. } = simulated.run(memory.total, &mut ())?;
+    let device = allocator.driver();
+    let modelled = CallKind::ALL.map(|kind| device.elapsed_in(kind));
+    let mut ooms = 0;
+    let mut measured = Vec::new();
+    for _ in 0..rounds {
+        let mut device = gpu()?;
+        bench::warm_up(&mut device)?;
+        let (row, times) = on_gpu::measure(cell, device, &mut ())?;
+        ooms = row.ooms;
+        Effort::default().rest(row.peak_reserved_bytes);
+        measured.push(times);
+    }
+    Ok(rows(cell, ooms, &modelled, &measured))
+}
+
+/// The rows of a program: simulated nanoseconds by kind, and the measured ones of each round.
+fn rows(
+    cell: &Cell<'_>,
     ooms: u64,
-    times: &[CallTimes],
+    modelled: &[u64; CallKind::COUNT],
+    measured: &[Vec<CallTimes>],
 ) -> Vec<Row> {
-    let row = |call, calls, modelled_ns, measured_ns| Row {
-        program: program.to_owned(),
-        policy: policy.to_owned(),
-        setting: setting.to_owned(),
-        ooms,
-        call,
-        calls,
-        modelled_ns,
-        measured_ns,
-        ratio: ratio(modelled_ns, measured_ns),
-    };
-    let sum = |of: fn(&CallTimes) -> u64| times.iter().map(of).sum();
-    let all = row(
-        ALL,
-        sum(|of| of.calls),
-        sum(|of| of.modelled_ns),
-        sum(|of| of.measured_ns),
-    );
-    let kinds = times.iter().map(|of| {
-        let CallTimes {
-            kind,
-            calls,
+    let pool_calls = |it: &CallTimes| it.kind == CallKind::PoolMalloc && it.calls > 0;
+    let has_pool = measured.iter().flatten().any(pool_calls);
+    let is_compared = |kind: CallKind| !has_pool || !OF_ONE_POOL.contains(&kind);
+    let row = |call, is_of: &dyn Fn(CallKind) -> bool| {
+        let kinds = || CallKind::ALL.into_iter().filter(|&kind| is_of(kind));
+        let of = |round: &[CallTimes], figure: fn(&CallTimes) -> u64| -> u64 {
+            round
+                .iter()
+                .filter(|times| is_of(times.kind))
+                .map(figure)
+                .sum()
+        };
+        let mut ns: Vec<u64> = measured.iter().map(|round| of(round, |it| it.ns)).collect();
+        ns.sort_unstable();
+        let modelled_ns = kinds().map(|kind| modelled[kind as usize]).sum();
+        let measured_ns = ns.get(ns.len() / 2).copied().unwrap_or_default();
+        Row {
+            program: cell.workload.name().to_owned(),
+            policy: cell.policy.to_owned(),
+            setting: cell.setting.to_owned(),
+            ooms,
+            call,
+            calls: measured.last().map_or(0, |round| of(round, |it| it.calls)),
             modelled_ns,
             measured_ns,
-        } = *of;
-        row(kind.name(), calls, modelled_ns, measured_ns)
-    });
-    std::iter::once(all).chain(kinds).collect()
+            measured_min_ns: ns.first().copied().unwrap_or_default(),
+            measured_max_ns: ns.last().copied().unwrap_or_default(),
+            ratio: ratio(modelled_ns, measured_ns),
+        }
+    };
+    let all = row(ALL, &is_compared);
+    let kinds = CallKind::ALL.map(|kind| row(kind.name(), &|it| it == kind));
+    let is_made = |row: &Row| row.calls > 0 || row.modelled_ns > 0;
+    std::iter::once(all)
+        .chain(kinds.into_iter().filter(is_made))
+        .collect()
 }
 
 fn ratio(modelled_ns: u64, measured_ns: u64) -> Option<f64> {
@@ -121,31 +176,104 @@ fn figures(calls: u64, modelled_ns: u64, measured_ns: u64) -> [String; 4] {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use coalesce_alloc::driver::sim::address::AddressPolicy;
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+    use coalesce_alloc::release::Release;
+    use coalesce_workloads::demand::Demand;
+    use coalesce_workloads::presets;
+    use toml::Table;
+
     use super::*;
+    use crate::measure::profile::{PUBLISHED, Profile};
+
+    /// The rows of a small program with these times on the GPU.
+    fn of(measured: &[Vec<CallTimes>], modelled: &[(CallKind, u64)]) -> Vec<Row> {
+        let mut ns = [0; CallKind::COUNT];
+        for &(kind, of_kind) in modelled {
+            ns[kind as usize] = of_kind;
+        }
+        of_article(|cell| rows(cell, 0, &ns, measured))
+    }
+
+    /// What `compare` tells of a small program.
+    fn of_article(compare: impl FnOnce(&Cell<'_>) -> Vec<Row>) -> Vec<Row> {
+        let workload = presets::build("fragmentation_article", Table::new()).unwrap();
+        let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+        compare(&Cell {
+            workload: &*workload,
+            demand: Demand::default(),
+            policy: "pytorch",
+            setting: "default",
+            conf: "",
+            release: Release::DEFAULT,
+            plan: None,
+            others: 0,
+            limit: None,
+            address_policy: AddressPolicy::default(),
+            profile: &profile,
+        })
+    }
+
+    fn times(kind: CallKind, calls: u64, ns: u64) -> CallTimes {
+        CallTimes { kind, calls, ns }
+    }
 
     #[test]
-    fn calls_are_summed_by_run_and_by_kind() {
-        let times = |kind, calls, modelled_ns, measured_ns| CallTimes {
-            kind,
-            calls,
-            modelled_ns,
-            measured_ns,
+    fn the_median_of_the_rounds_is_compared() {
+        let round = |malloc, free| {
+            vec![
+                times(CallKind::Malloc, 3, malloc),
+                times(CallKind::Free, 2, free),
+            ]
         };
-        let malloc = times(CallKind::Malloc, 3, 3_000_000, 1_500_000);
-        let query = times(CallKind::QueryEvent, 10, 0, 500_000);
-        let mut all = rows("a", "pytorch", "default", 0, &[malloc, query]);
-        all.extend(rows("b", "pytorch", "default", 1, &[malloc]));
-        assert_eq!(all.len(), 5);
-        assert_eq!((all[0].call, all[0].ratio), ("all", Some(1.5)));
-        assert_eq!((all[2].call, all[2].ratio), ("query_event", Some(0.0)));
-        let text = markdown(&all);
+        let measured = [round(1000, 10), round(900, 400), round(5000, 30)];
+        let modelled = [(CallKind::Malloc, 1500), (CallKind::Free, 60)];
+        let rows = of(&measured, &modelled);
+        assert_eq!(rows.len(), 3);
+        let [all, malloc, free] = [&rows[0], &rows[1], &rows[2]];
+        assert_eq!((all.call, all.calls, all.measured_ns), ("all", 5, 1300));
+        assert_eq!((all.modelled_ns, all.ratio), (1560, Some(1.2)));
+        assert_eq!((malloc.call, malloc.measured_ns), ("malloc", 1000));
+        assert_eq!(
+            (malloc.measured_min_ns, malloc.measured_max_ns),
+            (900, 5000)
+        );
+        assert_eq!((free.measured_ns, free.ratio), (30, Some(2.0)));
+        let text = markdown(&rows);
         for line in [
-            "| a | pytorch | default | 13 | 3.00 | 2.00 | 1.50 |",
-            "| malloc | 6 | 6.00 | 3.00 | 2.00 |",
-            "| all | 16 | 6.00 | 3.50 | 1.71 |",
+            "| fragmentation_article | pytorch | default | 5 | 0.00 | 0.00 | 1.20 |",
+            "| free | 2 | 0.00 | 0.00 | 2.00 |",
         ] {
             assert!(text.contains(line), "no '{line}' in:\n{text}");
         }
-        assert_eq!(ratio(5, 0), None);
+    }
+
+    #[test]
+    fn of_the_pool_only_what_both_do_is_compared() {
+        let measured = [vec![
+            times(CallKind::PoolMalloc, 10, 500),
+            times(CallKind::PoolUsage, 10, 7000),
+        ]];
+        let rows = of(
+            &measured,
+            &[(CallKind::Map, 250), (CallKind::QueryEvent, 90)],
+        );
+        assert_eq!(rows[0].ratio, Some(0.5));
+        let calls: Vec<_> = rows.iter().map(|row| row.call).collect();
+        let expected = ["all", "map", "query_event", "pool_malloc", "pool_usage"];
+        assert_eq!(calls, expected);
+        assert_eq!((rows[1].calls, rows[1].ratio), (0, None));
+    }
+
+    /// The simulated device in place of the GPU makes the same calls.
+    #[test]
+    fn a_program_is_replayed_on_both() {
+        let gpu = || Ok(SimDevice::new(&SimConfig::default()));
+        let rows = of_article(|cell| compare(cell, gpu, 2).unwrap());
+        let malloc = rows.iter().find(|row| row.call == "malloc").unwrap();
+        assert_eq!(malloc.calls, 3);
+        assert!(malloc.modelled_ns > 0 && malloc.measured_min_ns > 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Measures a cell on a real device: modelled and measured time of its driver calls, and content verification.
+//! Measures a cell on a real device: the time of its driver calls, and content verification.
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
@@ -19,10 +19,8 @@ pub struct CallTimes {
     pub kind: CallKind,
     /// Number of calls.
     pub calls: u64,
-    /// Time by the profile in nanoseconds.
-    pub modelled_ns: u64,
     /// Measured time in nanoseconds.
-    pub measured_ns: u64,
+    pub ns: u64,
 }
 
 /// Measures a cell on an unused device.
@@ -72,8 +70,7 @@ fn call_times<D: Driver>(device: &Metered<D>) -> Vec<CallTimes> {
     let of = |kind: CallKind| CallTimes {
         kind,
         calls: device.counts().of(kind),
-        modelled_ns: device.elapsed_in(kind),
-        measured_ns: u64::try_from(metered::measured(device, kind).as_nanos()).unwrap_or(u64::MAX),
+        ns: u64::try_from(metered::measured(device, kind).as_nanos()).unwrap_or(u64::MAX),
     };
     let all = CallKind::ALL.into_iter().map(of);
     all.filter(|times| times.calls > 0).collect()

@@ -1,11 +1,13 @@
 //! Measures the cost of driver calls, and writes a cost profile for the simulated device.
 
+pub mod clearing;
 pub mod fit;
 pub mod measure;
 
 use std::fmt::Write as _;
 
 use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::hooks::clearing::Clearing;
 
 use self::fit::Fit;
 use self::measure::Samples;
@@ -14,7 +16,7 @@ use crate::measure::statistics;
 /// The profile of measured times, as a file for [`Profile::load`](crate::measure::profile::Profile::load). `source`
 /// describes what was measured, and must not contain three quotes in a row.
 #[must_use]
-pub fn toml(source: &str, samples: &[Samples]) -> String {
+pub fn toml(source: &str, samples: &[Samples], clearing: Option<Clearing>) -> String {
     let mut text = format!(
         "# Costs of driver calls in nanoseconds, measured by `coalesce profile`.\n\
          source = \"\"\"\n{source}\n\"\"\"\n\n[calls]\n"
@@ -27,11 +29,21 @@ pub fn toml(source: &str, samples: &[Samples]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{} = {{ ns = {}, ns_per_mib = {} }} # within {:.0} % of the median of each size",
+            "{} = {{ ns = {}, ns_per_mib = {} }} # within {:.0} % of the mean of each size",
             kind.name(),
             cost.ns,
             cost.ns_per_mib,
             100.0 * worst
+        );
+    }
+    if let Some(Clearing {
+        ns_per_mib,
+        interval_ns,
+    }) = clearing
+    {
+        let _ = write!(
+            text,
+            "\n[clearing]\nns_per_mib = {ns_per_mib}\ninterval_ns = {interval_ns}\n"
         );
     }
     text
@@ -66,11 +78,16 @@ mod tests {
             bytes: mib << 20,
             ns: vec![ns; 3],
         });
-        let text = toml("A device.\nA driver.", &samples);
+        let clearing = Clearing {
+            ns_per_mib: 5,
+            interval_ns: 70,
+        };
+        let text = toml("A device.\nA driver.", &samples, Some(clearing));
         let profile = Profile::parse("measured", &text).unwrap();
         assert_eq!(profile.source, "A device.\nA driver.\n");
         assert_eq!(profile.costs.of(CallKind::Map).of(8 << 20), 1800);
         assert_eq!(profile.costs.of(CallKind::Malloc), Cost::default());
+        assert_eq!(profile.costs.clearing, clearing);
         let table = table(&samples);
         assert!(
             table.ends_with("map,16777216,3,2600,2600,2600,2600\n"),

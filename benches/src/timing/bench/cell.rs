@@ -122,7 +122,7 @@ impl<D: Measured> Subject<'_, D> {
 ///
 /// # Errors
 /// If the device fails.
-pub(super) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
+pub(in crate::timing) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
     let event = device.create_event()?;
     device.record_event(event, StreamId::DEFAULT)?;
     let addr = device.malloc(1)?;

@@ -95,7 +95,7 @@ mod tests {
         let tables = [
             csv(&[Row::default()]),
             csv(&[Latency::default()]),
-            csv(&model::rows("", "", "", 0, &[])),
+            csv(&[model::Row::default()]),
         ];
         for table in tables {
             let text = String::from_utf8(table.unwrap()).unwrap();

@@ -9,19 +9,19 @@ use super::measure::Samples;
 pub struct Fit {
     /// The line. Neither part is negative.
     pub cost: Cost,
-    /// Largest deviation of the line from a median, relative to that median.
+    /// Largest deviation of the line from a mean, relative to that mean.
     pub worst: f64,
 }
 
-/// Size and median time of a call; the time is positive.
+/// Size and mean time of a call; the time is positive.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     mib: f64,
     ns: f64,
 }
 
-/// Fits a line to the medians of a call at several sizes, by least squares of (line − median) / median. Relative
-/// errors give 2 MiB the same weight as 16 GiB, and medians exclude single slow calls. `None` without samples.
+/// Fits a line to the [means](Samples::mean) of a call at several sizes, by least squares of (line − mean) / mean. Relative
+/// errors give 2 MiB the same weight as 16 GiB. `None` without samples.
 #[must_use]
 pub fn line(samples: &[&Samples]) -> Option<Fit> {
     let points: Vec<Point> = samples
@@ -29,7 +29,7 @@ pub fn line(samples: &[&Samples]) -> Option<Fit> {
         .filter_map(|sample| {
             Some(Point {
                 mib: sample.bytes as f64 / (1 << 20) as f64,
-                ns: sample.median()?.max(1.0),
+                ns: sample.mean()?.max(1.0),
             })
         })
         .collect();
@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_size_costs_its_median() {
-        let fit = fitted(&[(0, &[30, 10, 20])]);
+    fn a_call_without_a_size_costs_its_mean() {
+        let fit = fitted(&[(0, &[30, 10, 900])]);
         assert_eq!((fit.cost.ns, fit.cost.ns_per_mib), (20, 0));
         assert_eq!(line(&[]), None);
     }

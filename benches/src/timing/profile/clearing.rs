@@ -1,0 +1,130 @@
+//! Measures how fast a device clears returned memory.
+//!
+//! A device hands out clear memory first, so all of it is taken before any is returned. The time in which the same memory comes
+//! back, beyond that of the calls, is the time to clear it.
+
+use coalesce_alloc::driver::hooks::clearing::Clearing;
+use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError};
+
+/// Bytes of one request: 1 GiB.
+const PIECE: u64 = 1 << 30;
+/// Pieces to return and to take again.
+const PIECES: usize = 16;
+/// Times to return and take a single piece.
+const ROUNDS: usize = 3;
+
+/// Takes all memory of an idle `device`, returns some of it and takes it again, by `clock` in nanoseconds. `rest` is called
+/// with the returned bytes, so that the device can clear them. `None` if the device has little memory, or if no request
+/// waits.
+///
+/// # Errors
+/// If the device fails.
+pub fn measure<D: Driver>(
+    device: &mut D,
+    clock: &dyn Fn(&D) -> u64,
+    rest: &dyn Fn(u64),
+) -> Result<Option<Clearing>, DriverError> {
+    let mut held = Vec::new();
+    let mut at_once = u64::MAX;
+    loop {
+        let begun = clock(device);
+        match device.malloc(PIECE) {
+            Ok(addr) => held.push(addr),
+            Err(DriverError::OutOfMemory) => break,
+            Err(error) => return Err(error),
+        }
+        at_once = at_once.min(clock(device).saturating_sub(begun));
+    }
+    let measured = match held.len() >= 2 * PIECES {
+        true => again(device, clock, rest, &mut held, at_once),
+        false => Ok(None),
+    };
+    let bytes = PIECE * held.len() as u64;
+    for addr in held {
+        device.free(addr, PIECE)?;
+    }
+    rest(bytes);
+    measured
+}
+
+/// Returns pieces and takes them again. A call that does not wait takes `at_once` nanoseconds.
+fn again<D: Driver>(
+    device: &mut D,
+    clock: &dyn Fn(&D) -> u64,
+    rest: &dyn Fn(u64),
+    held: &mut Vec<DeviceAddr>,
+    at_once: u64,
+) -> Result<Option<Clearing>, DriverError> {
+    let mut waits = |pieces: usize| -> Result<u64, DriverError> {
+        rest(PIECE * pieces as u64);
+        for addr in held.drain(held.len() - pieces..) {
+            device.free(addr, PIECE)?;
+        }
+        let begun = clock(device);
+        for _ in 0..pieces {
+            held.push(device.malloc(PIECE)?);
+        }
+        let ns = clock(device).saturating_sub(begun);
+        Ok(ns.saturating_sub(at_once * pieces as u64))
+    };
+    let mut single = [0; ROUNDS];
+    for wait in &mut single {
+        *wait = waits(1)?;
+    }
+    single.sort_unstable();
+    let interval_ns = single[ROUNDS / 2];
+    let all = waits(PIECES)?;
+    // A call that takes a little longer has not waited.
+    let is_clearing = interval_ns > 2 * at_once;
+    Ok(is_clearing.then(|| Clearing {
+        ns_per_mib: all / (PIECES as u64 * (PIECE >> 20)),
+        interval_ns,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::calls::CallKind;
+    use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+
+    use super::*;
+
+    fn measured(gib: u64, clearing: Clearing) -> Option<Clearing> {
+        let cost = Cost {
+            ns: 1000,
+            ns_per_mib: 0,
+        };
+        let mut costs = Costs::default().with(CallKind::Malloc, cost);
+        costs.clearing = clearing;
+        let mut device = SimDevice::new(&SimConfig {
+            costs,
+            ..SimConfig::with_capacity(gib << 30)
+        });
+        let clearing = measure(&mut device, &SimDevice::elapsed_ns, &|_| {}).unwrap();
+        assert_eq!(device.used(), 0);
+        clearing
+    }
+
+    #[test]
+    fn the_measured_clearing_is_that_of_the_device() {
+        let clearing = Clearing {
+            ns_per_mib: 2500,
+            interval_ns: 8_000_000,
+        };
+        let found = measured(80, clearing).unwrap();
+        assert!(found.interval_ns.abs_diff(8_000_000) < 10_000, "{found:?}");
+        // In whole intervals, within which three pieces are cleared.
+        assert!((2300..3200).contains(&found.ns_per_mib), "{found:?}");
+    }
+
+    #[test]
+    fn a_device_that_does_not_clear_or_is_small_is_not_charged() {
+        assert_eq!(measured(80, Clearing::default()), None);
+        let clearing = Clearing {
+            ns_per_mib: 2500,
+            interval_ns: 8_000_000,
+        };
+        assert_eq!(measured(20, clearing), None);
+    }
+}
