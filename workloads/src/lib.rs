@@ -64,6 +64,7 @@ pub mod op;
 mod ops;
 pub mod perturbed;
 pub mod presets;
+pub mod prompt;
 pub mod realism;
 pub mod recorded;
 pub mod replay;

@@ -13,7 +13,7 @@ use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::timing::bench::record;
 use coalesce_bench::timing::device::DeviceName;
-use coalesce_bench::timing::model;
+use coalesce_bench::timing::{self, model, scale};
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::presets;
 
@@ -28,7 +28,8 @@ use super::profile::seconds;
 /// the simulated time of the driver calls, the median of the measured times, and their ratio.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce model --device cuda:0 --profile h200.toml --out model.csv"
+    after_help = "Example:\n  coalesce profile --device cuda:0 --out measured.toml\n  coalesce model --device cuda:0 --profile \
+                  measured.toml --scaled h200.toml"
 )]
 pub struct Args {
     /// Workloads as for `coalesce replay`. Default: all presets.
@@ -49,6 +50,10 @@ pub struct Args {
     /// prints them at the end, instead of the table.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
+    /// Also write the profile into this file, with each call's cost scaled to what it took in these programs. Judge it by
+    /// other programs.
+    #[arg(long, value_name = "TOML")]
+    scaled: Option<PathBuf>,
 }
 
 /// Runs of each workload: policy, setting name, settings.
@@ -106,6 +111,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !left_out.is_empty() {
         let left_out = left_out.join(", ");
         notice(&format!("not measured, out of time: {left_out}"));
+    }
+    if let Some(out) = &args.scaled {
+        let text = timing::profile::scaled(&profile, &scale::factors(&rows));
+        output::write(out, text.as_bytes())?;
     }
     match args.out.as_deref().is_some_and(is_stdout) {
         true => print_bytes(&record::csv(&rows)?)?,

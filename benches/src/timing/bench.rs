@@ -9,8 +9,6 @@ pub mod text;
 
 mod cell;
 
-pub(super) use self::cell::warm_up;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +33,7 @@ use crate::measure::deadline::Deadline;
 use crate::measure::profile::{PUBLISHED, Profile};
 use crate::measure::progress::Progress;
 use crate::timing::device::Device;
+use crate::timing::on_gpu::warm_up;
 use crate::timing::shapes;
 use crate::timing::walk::Walk;
 

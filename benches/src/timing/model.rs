@@ -5,12 +5,13 @@
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::CallKind;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::prompt::Prompt;
 use coalesce_workloads::surroundings::Surroundings;
 use serde::Serialize;
 
 use crate::measure::cell::{Cell, Run};
 use crate::text::{Column, Table};
-use crate::timing::bench;
 use crate::timing::on_gpu::{self, CallTimes};
 use crate::timing::profile::measure::Effort;
 
@@ -39,6 +40,27 @@ pub struct Row {
     pub measured_max_ns: u64,
     /// Modelled / measured time; `None` if no time was measured.
     pub ratio: Option<f64>,
+    /// Peak reserved bytes of the run on the simulated device.
+    pub modelled_peak_bytes: u64,
+    /// Peak reserved bytes of the run on the GPU.
+    pub measured_peak_bytes: u64,
+}
+
+impl Row {
+    /// Whether the policy is the driver's own pool.
+    #[must_use]
+    pub fn is_of_pool(&self) -> bool {
+        self.policy == "cuda_async"
+    }
+}
+
+/// What a replay tells besides its times.
+#[derive(Clone, Copy, Default)]
+struct Outcome {
+    /// Failed requests on the GPU.
+    ooms: u64,
+    /// Peak reserved bytes, on the simulated device and on the GPU.
+    peaks: [u64; 2],
 }
 
 /// Stands for all kinds of call.
@@ -55,7 +77,8 @@ const OF_ONE_POOL: [CallKind; 5] = [
 ];
 
 /// Replays a cell on the simulated device, and in `rounds` on new GPU devices, which rest before each round until they have
-/// cleared what the one before returned. Rows: all calls, then each kind.
+/// cleared what the one before returned. No kernels run on the GPU, so no work is pending on either. Rows: all calls, then
+/// each kind.
 ///
 /// # Errors
 /// If no device can be opened, or as [`Cell::measure`].
@@ -66,27 +89,36 @@ pub fn compare<D: Driver + Surroundings + 'static>(
 ) -> anyhow::Result<Vec<Row>> {
     let memory = gpu()?.memory_info()?;
     let others = memory.total - memory.free;
-    let simulated = Cell { others, ..*cell };
+    let prompt = Prompt {
+        workload: cell.workload,
+    };
+    let simulated = Cell {
+        workload: &prompt,
+        others,
+        ..*cell
+    };
     let Run { allocator, .. } = simulated.run(memory.total, &mut ())?;
+    let mut outcome = Outcome::default();
+    outcome.peaks[0] = Measures::of(allocator.stats()).peak_reserved_bytes;
     let device = allocator.driver();
     let modelled = CallKind::ALL.map(|kind| device.elapsed_in(kind));
-    let mut ooms = 0;
     let mut measured = Vec::new();
     for _ in 0..rounds {
         let mut device = gpu()?;
-        bench::warm_up(&mut device)?;
+        on_gpu::warm_up(&mut device)?;
         let (row, times) = on_gpu::measure(cell, device, &mut ())?;
-        ooms = row.ooms;
+        outcome.ooms = row.ooms;
+        outcome.peaks[1] = row.peak_reserved_bytes;
         Effort::default().rest(row.peak_reserved_bytes);
         measured.push(times);
     }
-    Ok(rows(cell, ooms, &modelled, &measured))
+    Ok(rows(cell, outcome, &modelled, &measured))
 }
 
 /// The rows of a program: simulated nanoseconds by kind, and the measured ones of each round.
 fn rows(
     cell: &Cell<'_>,
-    ooms: u64,
+    outcome: Outcome,
     modelled: &[u64; CallKind::COUNT],
     measured: &[Vec<CallTimes>],
 ) -> Vec<Row> {
@@ -110,7 +142,7 @@ fn rows(
             program: cell.workload.name().to_owned(),
             policy: cell.policy.to_owned(),
             setting: cell.setting.to_owned(),
-            ooms,
+            ooms: outcome.ooms,
             call,
             calls: measured.last().map_or(0, |round| of(round, |it| it.calls)),
             modelled_ns,
@@ -118,6 +150,8 @@ fn rows(
             measured_min_ns: ns.first().copied().unwrap_or_default(),
             measured_max_ns: ns.last().copied().unwrap_or_default(),
             ratio: ratio(modelled_ns, measured_ns),
+            modelled_peak_bytes: outcome.peaks[0],
+            measured_peak_bytes: outcome.peaks[1],
         }
     };
     let all = row(ALL, &is_compared);
@@ -194,7 +228,7 @@ mod tests {
         for &(kind, of_kind) in modelled {
             ns[kind as usize] = of_kind;
         }
-        of_article(|cell| rows(cell, 0, &ns, measured))
+        of_article(|cell| rows(cell, Outcome::default(), &ns, measured))
     }
 
     /// What `compare` tells of a small program.
@@ -275,5 +309,7 @@ mod tests {
         let malloc = rows.iter().find(|row| row.call == "malloc").unwrap();
         assert_eq!(malloc.calls, 3);
         assert!(malloc.modelled_ns > 0 && malloc.measured_min_ns > 0);
+        assert!(malloc.modelled_peak_bytes > 0);
+        assert_eq!(malloc.modelled_peak_bytes, malloc.measured_peak_bytes);
     }
 }

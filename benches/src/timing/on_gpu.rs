@@ -1,9 +1,9 @@
 //! Measures a cell on a real device: the time of its driver calls, and content verification.
 
 use coalesce_alloc::Allocator;
-use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::contents::Contents;
+use coalesce_alloc::driver::{Driver, DriverError, StreamId};
 use coalesce_alloc::{Verification, Verified};
 use coalesce_workloads::replay::Observer;
 use coalesce_workloads::surroundings::Surroundings;
@@ -55,6 +55,18 @@ pub fn verify<D: Contents + Surroundings + 'static>(
     let times = call_times(verified.driver());
     let verdict = verified.verdict()?;
     Ok((on_device(row), times, verdict))
+}
+
+/// Makes the first calls to the device, so that their initialization does not count: a stream, an event, some memory.
+///
+/// # Errors
+/// If the device fails.
+pub(super) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
+    let event = device.create_event()?;
+    device.record_event(event, StreamId::DEFAULT)?;
+    let addr = device.malloc(1)?;
+    device.free(addr, 1)?;
+    device.synchronize_device()
 }
 
 /// A real device has no address policy.

@@ -8,39 +8,68 @@ use std::fmt::Write as _;
 
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::clearing::Clearing;
+use coalesce_alloc::driver::hooks::cost::Cost;
 
 use self::fit::Fit;
 use self::measure::Samples;
+use crate::measure::profile::Profile;
 use crate::measure::statistics;
 
-/// The profile of measured times, as a file for [`Profile::load`](crate::measure::profile::Profile::load). `source`
-/// describes what was measured, and must not contain three quotes in a row.
+/// The profile of measured times, as a file for [`Profile::load`]. `source` describes what was measured, and must not
+/// contain three quotes in a row.
 #[must_use]
 pub fn toml(source: &str, samples: &[Samples], clearing: Option<Clearing>) -> String {
+    let lines = CallKind::ALL.into_iter().filter_map(|kind| {
+        let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
+        let Fit { cost, worst } = fit::line(&of_kind)?;
+        let remark = format!("within {:.0} % of the mean of each size", 100.0 * worst);
+        Some((kind, cost, remark))
+    });
+    let title = "measured by `coalesce profile`";
+    file(title, source, lines, clearing.unwrap_or_default())
+}
+
+/// A profile whose calls are scaled by these factors, as a file.
+#[must_use]
+pub fn scaled(profile: &Profile, factors: &[f64; CallKind::COUNT]) -> String {
+    let lines = CallKind::ALL.into_iter().filter_map(|kind| {
+        let (cost, factor) = (profile.costs.of(kind), factors[kind as usize]);
+        let times = |ns: u64| (ns as f64 * factor).round() as u64;
+        let scaled = Cost {
+            ns: times(cost.ns),
+            ns_per_mib: times(cost.ns_per_mib),
+        };
+        let remark = format!("scaled by {factor:.2}");
+        (cost != Cost::default()).then_some((kind, scaled, remark))
+    });
+    let title = "measured by `coalesce profile`, scaled by `coalesce model`";
+    file(title, profile.source.trim(), lines, profile.costs.clearing)
+}
+
+/// A profile as a file: calls with their costs and a remark each.
+fn file(
+    title: &str,
+    source: &str,
+    lines: impl Iterator<Item = (CallKind, Cost, String)>,
+    clearing: Clearing,
+) -> String {
     let mut text = format!(
-        "# Costs of driver calls in nanoseconds, measured by `coalesce profile`.\n\
+        "# Costs of driver calls in nanoseconds, {title}.\n\
          source = \"\"\"\n{source}\n\"\"\"\n\n[calls]\n"
     );
-    for kind in CallKind::ALL {
-        let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
-        let Some(Fit { cost, worst }) = fit::line(&of_kind) else {
-            continue;
-        };
-        // Writing to a string cannot fail.
+    // Writing to a string cannot fail.
+    for (kind, Cost { ns, ns_per_mib }, remark) in lines {
+        let name = kind.name();
         let _ = writeln!(
             text,
-            "{} = {{ ns = {}, ns_per_mib = {} }} # within {:.0} % of the mean of each size",
-            kind.name(),
-            cost.ns,
-            cost.ns_per_mib,
-            100.0 * worst
+            "{name} = {{ ns = {ns}, ns_per_mib = {ns_per_mib} }} # {remark}"
         );
     }
-    if let Some(Clearing {
-        ns_per_mib,
-        interval_ns,
-    }) = clearing
-    {
+    if clearing != Clearing::default() {
+        let Clearing {
+            ns_per_mib,
+            interval_ns,
+        } = clearing;
         let _ = write!(
             text,
             "\n[clearing]\nns_per_mib = {ns_per_mib}\ninterval_ns = {interval_ns}\n"
@@ -66,10 +95,7 @@ pub fn table(samples: &[Samples]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::hooks::cost::Cost;
-
     use super::*;
-    use crate::measure::profile::Profile;
 
     #[test]
     fn a_measured_profile_can_be_loaded() {
@@ -88,6 +114,13 @@ mod tests {
         assert_eq!(profile.costs.of(CallKind::Map).of(8 << 20), 1800);
         assert_eq!(profile.costs.of(CallKind::Malloc), Cost::default());
         assert_eq!(profile.costs.clearing, clearing);
+        let mut factors = [1.0; CallKind::COUNT];
+        factors[CallKind::Map as usize] = 1.5;
+        let text = scaled(&profile, &factors);
+        let scaled = Profile::parse("scaled", &text).unwrap();
+        assert_eq!(scaled.source, profile.source);
+        assert_eq!(scaled.costs.of(CallKind::Map).of(8 << 20), 2700);
+        assert_eq!(scaled.costs.clearing, clearing);
         let table = table(&samples);
         assert!(
             table.ends_with("map,16777216,3,2600,2600,2600,2600\n"),

@@ -27,7 +27,7 @@
 //! So every address and the reserved memory of the twenty recorded programs is the same as on the H100, and of random
 //! sequences on one and on three streams.
 //!
-//! A block used on other streams is free once they are done. The driver also shares the memory freed on all streams when the
+//! A block used on other streams is freed on a stream of its own once they are done, as by the [pool](super::pool). The driver also shares the memory freed on all streams when the
 //! program waits for the device, which a policy does not see. The device accounts for the calls that the pool serves, and for those
 //! that move pages.
 
@@ -41,6 +41,9 @@ use crate::policy::{Block, Policy, Refusal};
 
 use super::arena::Arena;
 use super::freed::Freed;
+
+/// The stream on which blocks are freed that several streams use.
+const FREE_STREAM: StreamId = StreamId::nth(u32::MAX);
 
 /// A freed block that other streams may use until the fence is over.
 #[derive(Debug)]
@@ -256,11 +259,16 @@ impl Policy for Model {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         device.account(CallKind::PoolFree, block.bytes)?;
-        let users = self.users.of(block).unwrap_or_default().to_vec();
+        let mut users = self.users.of(block).unwrap_or_default().to_vec();
         if users.is_empty() {
             self.set_free(block);
         } else {
+            users.push(block.stream);
             let fence = self.fences.raise(device, &users)?;
+            let block = Block {
+                stream: FREE_STREAM,
+                ..block
+            };
             self.fenced.push(Fenced { block, fence });
         }
         self.users.forget(block);

@@ -16,6 +16,7 @@ use crate::measure::cell::Cell;
 use crate::measure::deadline::Deadline;
 use crate::measure::statistics::median_interval;
 use crate::timing::metered::{self, Metered, metered};
+use crate::timing::on_gpu::warm_up;
 use crate::timing::walk::{Ended, Times, Walk};
 
 use super::latency::Latency;
@@ -116,18 +117,6 @@ impl<D: Measured> Subject<'_, D> {
         tear_down(allocator)?;
         Ok((row, latencies))
     }
-}
-
-/// Makes the first calls to the device, so that their initialization does not count: a stream, an event, some memory.
-///
-/// # Errors
-/// If the device fails.
-pub(in crate::timing) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
-    let event = device.create_event()?;
-    device.record_event(event, StreamId::DEFAULT)?;
-    let addr = device.malloc(1)?;
-    device.free(addr, 1)?;
-    device.synchronize_device()
 }
 
 /// Waits until the device has completed all work.
