@@ -156,6 +156,8 @@ impl Given {
         let (addresses, placed) = match (self.addresses, recorded) {
             (Some(addresses), _) => (addresses, "as requested"),
             (None, Some(addresses)) => (addresses, "as recorded"),
+            // Real programs run on real devices, most of them NVIDIA's.
+            (None, None) if is_recorded => (AddressPolicy::Cuda, "the default for recordings"),
             (None, None) => (AddressPolicy::default(), "the default"),
         };
         let memory = self.memory(input, addresses)?;

@@ -38,7 +38,7 @@ pub struct Args {
     /// given device.
     #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aims())]
     aim: Aim,
-    /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
+    /// Cost of driver calls: `published` (older devices), `h100`, `h200`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
     /// Seconds until the answer, with the most important parts first; 0 for no limit. If reading the file takes

@@ -31,7 +31,8 @@ pub struct ConditionFlags {
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
     pub reserve_for_others: u64,
     /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default:
-    /// as recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
+    /// as recorded in the snapshot, or cuda if it does not tell; up for traces and presets. Results depend on it, because
+    /// allocators prefer low addresses.
     #[arg(long, value_parser = addresses())]
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings

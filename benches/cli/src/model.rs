@@ -37,7 +37,7 @@ pub struct Args {
     /// GPU: cuda:0, or auto for the first.
     #[arg(long, default_value_t = DeviceName::Auto)]
     device: DeviceName,
-    /// Cost profile: `published`, or a TOML file written by `coalesce profile`.
+    /// Cost profile: `published`, `h100`, `h200`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
     /// Number of times to replay each workload on the GPU.

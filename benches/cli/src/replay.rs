@@ -56,7 +56,7 @@ pub struct Args {
     verify: bool,
     #[command(flatten)]
     conditions: ConditionFlags,
-    /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
+    /// Cost of driver calls: `published` (older devices), `h100`, `h200`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
     /// Print a JSON object, which `coalesce schema replay` describes.

@@ -29,7 +29,11 @@ use crate::measure::toml_file;
 pub const PUBLISHED: &str = "published";
 
 /// The built-in profiles: names and files.
-const BUILT_IN: [(&str, &str); 1] = [(PUBLISHED, include_str!("../../profiles/published.toml"))];
+const BUILT_IN: [(&str, &str); 3] = [
+    (PUBLISHED, include_str!("../../profiles/published.toml")),
+    ("h100", include_str!("../../profiles/h100.toml")),
+    ("h200", include_str!("../../profiles/h200.toml")),
+];
 
 /// Costs and their source.
 #[derive(Clone, PartialEq, Debug)]
@@ -130,6 +134,21 @@ mod tests {
         assert!(near(cost(CallKind::Malloc, 128), 1_000_000));
         assert!(near(cost(CallKind::Map, 2), 45_000));
         assert!(near(cost(CallKind::Unmap, 2), 26_800));
+    }
+
+    /// A request for memory costs about as much on both, and less than what was published for older devices.
+    #[test]
+    fn the_profiles_of_gpus_can_be_loaded() {
+        for name in ["h100", "h200"] {
+            let profile = Profile::load(name, Path::new("")).unwrap();
+            assert!(profile.source.contains("NVIDIA H"), "{}", profile.source);
+            let ns = profile.costs.of(CallKind::Malloc).of(128 << 20);
+            assert!((50_000..100_000).contains(&ns), "{name}: {ns}");
+            assert!(profile.costs.clearing.ns_per_mib > 0);
+        }
+        let error = Profile::load("h300", Path::new("")).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("published, h100, h200"), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use coalesce_alloc::driver::calls::CallKind;
 
 use super::model::Row;
+use crate::measure::statistics;
 
 /// Calls that the model of the driver's pool makes for its pages. On a GPU they are part of `pool_malloc`.
 const OF_PAGES: [CallKind; 7] = [
@@ -19,51 +20,44 @@ const OF_PAGES: [CallKind; 7] = [
     CallKind::Unmap,
 ];
 
-/// Calls with which the pool serves requests.
-const OF_REQUESTS: [CallKind; 2] = [CallKind::PoolMalloc, CallKind::PoolFree];
-
 /// The measured time of each kind of call as a multiple of the modelled one, over all runs in which no request failed; 1 for
-/// kinds that were not compared.
+/// kinds that were not compared. It is the median of the runs, because a few programs wait for memory in most of their
+/// calls. What `pool_malloc` takes besides its pages is a difference, which only the sum of all runs tells with
+/// some accuracy.
 #[must_use]
 pub fn factors(rows: &[Row]) -> [f64; CallKind::COUNT] {
     let complete = rows.iter().filter(|row| row.ooms == 0);
     let (of_pool, others): (Vec<&Row>, Vec<&Row>) = complete.partition(|row| row.is_of_pool());
     let mut factors = [1.0; CallKind::COUNT];
     for kind in CallKind::ALL {
-        let of = if OF_REQUESTS.contains(&kind) {
+        let rows = if kind == CallKind::PoolFree {
             &of_pool
         } else {
             &others
         };
-        let (modelled, measured) = sums(of, kind);
-        factors[kind as usize] = ratio(measured, modelled);
+        let of_kind = rows.iter().filter(|row| row.call == kind.name());
+        let ratios: Vec<f64> = of_kind
+            .filter_map(|row| ratio(row.measured_ns as f64, row.modelled_ns as f64))
+            .collect();
+        factors[kind as usize] = statistics::median(&ratios).unwrap_or(1.0);
     }
-    let of_pages: f64 = OF_PAGES
-        .iter()
-        .map(|&kind| sums(&of_pool, kind).0 * factors[kind as usize])
-        .sum();
-    let (modelled, measured) = sums(&of_pool, CallKind::PoolMalloc);
-    factors[CallKind::PoolMalloc as usize] = ratio((measured - of_pages).max(0.0), modelled);
+    let sum = |kind: CallKind, ns: fn(&Row) -> u64| -> f64 {
+        let of_kind = of_pool.iter().filter(|row| row.call == kind.name());
+        of_kind.map(|row| ns(row) as f64).sum()
+    };
+    let pages = OF_PAGES.iter().map(|&kind| {
+        let modelled = sum(kind, |row| row.modelled_ns);
+        modelled * factors[kind as usize]
+    });
+    let of_blocks = sum(CallKind::PoolMalloc, |row| row.measured_ns) - pages.sum::<f64>();
+    let modelled = sum(CallKind::PoolMalloc, |row| row.modelled_ns);
+    factors[CallKind::PoolMalloc as usize] = ratio(of_blocks, modelled).unwrap_or(1.0);
     factors
 }
 
-/// Modelled and measured nanoseconds of all calls of a kind.
-fn sums(rows: &[&Row], kind: CallKind) -> (f64, f64) {
-    let of_kind = rows.iter().filter(|row| row.call == kind.name());
-    of_kind.fold((0.0, 0.0), |(modelled, measured), row| {
-        (
-            modelled + row.modelled_ns as f64,
-            measured + row.measured_ns as f64,
-        )
-    })
-}
-
-fn ratio(measured: f64, modelled: f64) -> f64 {
-    if modelled > 0.0 && measured > 0.0 {
-        measured / modelled
-    } else {
-        1.0
-    }
+/// `None` unless both are positive.
+fn ratio(measured: f64, modelled: f64) -> Option<f64> {
+    (modelled > 0.0 && measured > 0.0).then(|| measured / modelled)
 }
 
 #[cfg(test)]
@@ -81,15 +75,16 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_is_that_of_all_runs_together() {
+    fn a_factor_is_the_median_of_the_runs() {
         let mut rows = vec![
             row("pytorch", CallKind::Malloc, 100, 150),
-            row("pytorch", CallKind::Malloc, 300, 650),
+            row("pytorch", CallKind::Malloc, 300, 600),
+            row("pytorch", CallKind::Malloc, 10, 9000),
             row("pytorch", CallKind::Free, 10, 0),
         ];
         let failed = Row {
             ooms: 1,
-            ..row("pytorch", CallKind::Malloc, 10, 9000)
+            ..row("pytorch", CallKind::Malloc, 10, 8000)
         };
         rows.push(failed);
         let factors = factors(&rows);
