@@ -9,13 +9,13 @@
 //! processor's caches, and are up to three times as fast as those of a program. Calls that an allocator makes in a row, as to
 //! create a piece of memory and map it, are made in a row.
 
-use std::collections::VecDeque;
+mod pool;
+
 use std::time::{Duration, Instant};
 
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::{
-    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
-    StreamOrdered, VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, StreamId, VirtualMemory,
 };
 
 use crate::measure::progress::Progress;
@@ -25,11 +25,6 @@ const SMALLEST: u64 = 2 << 20;
 const LARGEST: u64 = 16 << 30;
 /// Percentage of the free memory to leave unused.
 const SPARED: u64 = 10;
-/// Blocks to allocate from the device's pool.
-const POOL_CALLS: u64 = 2000;
-/// The stream of all calls to the pool.
-const POOL_STREAM: StreamId = StreamId::nth(1);
-
 /// Times of one call.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Samples {
@@ -74,15 +69,14 @@ impl Default for Effort {
             time: Duration::from_millis(500),
             // An H200 clears a GiB in 3.2 ms.
             rest_per_gib: Duration::from_millis(10),
-            // Most of what the second-level cache of a core holds. Chosen on an H100, so that the calls of recorded programs
-            // take as long as those of the profile.
+            // Most of what the second-level cache of a core holds.
             touched: 3 << 19,
         }
     }
 }
 
 impl Effort {
-    /// Minimum number of rounds for a meaningful median.
+    /// Minimum number of rounds for a meaningful mean.
     const LEAST: u32 = 3;
     /// Factor for calls without memory, which are fast.
     const OF_EVENTS: u32 = 10;
@@ -315,98 +309,6 @@ impl<D: Driver> Bench<'_, D> {
         let range = self.time_mapped(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
         self.time_mapped(CallKind::FreeAddress, bytes, |memory| {
             memory.free_address(range, bytes)
-        })
-    }
-
-    /// Calls to the device's own pool, with blocks of several sizes that are freed in another order. It caches their memory
-    /// while it warms up: the cost of calls that take nothing from the device.
-    fn pool(&mut self) -> Result<(), DriverError> {
-        if self.device.stream_ordered().is_none() {
-            return Ok(());
-        }
-        for _ in 0..self.effort.rounds {
-            self.time_pool(CallKind::SetPool, 0, |pool| {
-                pool.set_pool(PoolSettings {
-                    release_threshold: u64::MAX,
-                    reuse_opportunistic: true,
-                    reuse_internal_dependencies: true,
-                })
-            })?;
-        }
-        let mut live = VecDeque::new();
-        for phase in [true, false] {
-            self.is_warming_up = phase;
-            for block in 0..POOL_CALLS {
-                self.block_of_pool(block, &mut live)?;
-            }
-        }
-        while let Some((addr, bytes)) = live.pop_front() {
-            self.pooled()?.pool_free(addr, bytes, POOL_STREAM)?;
-        }
-        self.device.synchronize_device()?;
-        self.pooled()?.trim_pool(0)
-    }
-
-    /// Allocates a block, and frees one once there are many.
-    fn block_of_pool(
-        &mut self,
-        block: u64,
-        live: &mut VecDeque<(DeviceAddr, u64)>,
-    ) -> Result<(), DriverError> {
-        const LIVE: usize = 64;
-        // From 512 bytes to 16 MiB, in an order that does not repeat soon.
-        let bytes = 512 << (block * 7 % 16);
-        self.work();
-        let placed = self.time_pool(CallKind::PoolMalloc, 0, |pool| {
-            pool.pool_malloc(bytes, POOL_STREAM)
-        });
-        match placed {
-            Ok(addr) => live.push_back((addr, bytes)),
-            Err(DriverError::OutOfMemory) => {}
-            Err(error) => return Err(error),
-        }
-        if live.len() > LIVE
-            && let Some((addr, bytes)) = live.swap_remove_back(block as usize * 5 % LIVE)
-        {
-            self.work();
-            self.time_pool(CallKind::PoolFree, 0, |pool| {
-                pool.pool_free(addr, bytes, POOL_STREAM)
-            })?;
-        }
-        self.time_pool(CallKind::PoolUsage, 0, |pool| pool.pool_usage())?;
-        Ok(())
-    }
-
-    /// Makes the pool take and return memory of one size.
-    fn trims(&mut self, bytes: u64) -> Result<(), DriverError> {
-        if self.device.stream_ordered().is_none() {
-            return Ok(());
-        }
-        match self.pooled()?.pool_malloc(bytes, POOL_STREAM) {
-            Ok(addr) => self.pooled()?.pool_free(addr, bytes, POOL_STREAM)?,
-            Err(DriverError::OutOfMemory) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        self.device.synchronize_device()?;
-        self.work();
-        self.time_pool(CallKind::TrimPool, bytes, |pool| pool.trim_pool(0))
-    }
-
-    fn pooled(&mut self) -> Result<&mut dyn StreamOrdered, DriverError> {
-        self.device
-            .stream_ordered()
-            .ok_or(DriverError::NotSupported)
-    }
-
-    /// [`Self::time`] for a call to the device's pool.
-    fn time_pool<T>(
-        &mut self,
-        call: CallKind,
-        bytes: u64,
-        make: impl FnOnce(&mut dyn StreamOrdered) -> Result<T, DriverError>,
-    ) -> Result<T, DriverError> {
-        self.time(call, bytes, |device| {
-            make(device.stream_ordered().ok_or(DriverError::NotSupported)?)
         })
     }
 
