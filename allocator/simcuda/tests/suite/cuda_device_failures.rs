@@ -293,10 +293,9 @@ fn failures_while_a_device_is_dropped_do_no_harm() {
             drop(device);
             let counted = counters();
             let left = (counted.live_mallocs, counted.live_reservations);
-            // The memory of the pool is an allocation of the simulated device. Addresses with mapped
-            // memory cannot be freed.
-            let is_kept = matches!(call, "cuMemFree_v2" | "cuMemFreeAsync");
-            let kept = (u64::from(is_kept), u64::from(call == "cuMemUnmap"));
+            // The memory of the pool is mapped, and addresses with mapped memory cannot be freed.
+            let is_mapped = matches!(call, "cuMemUnmap" | "cuMemFreeAsync");
+            let kept = (u64::from(call == "cuMemFree_v2"), u64::from(is_mapped));
             assert_eq!(left, kept, "only the failed call leaves something");
         });
     }

@@ -174,18 +174,50 @@ impl Arena {
             return Ok(());
         }
         let rest = (start + bytes, length - bytes);
-        let mut donors = self.donors(Some(rest)).into_iter();
-        for page in missing {
+        let donors = self.donors(Some(rest));
+        let new = missing
+            .len()
+            .saturating_sub(self.spare.len() + donors.len());
+        let mut created = self.create(device, new)?;
+        let mut donors = donors.into_iter();
+        let mapped = missing.into_iter().try_for_each(|page| {
             let handle = match self.spare.pop() {
-                Some(handle) => handle,
+                Some(spare) => spare,
                 None => match donors.next() {
                     Some(donor) => self.unmap(device, donor)?,
-                    None => memory_of(device)?.create(PAGE, HandleKind::FileDescriptor)?,
+                    None => created.pop().ok_or(Refusal::OutOfMemory)?,
                 },
             };
-            self.map_page(device, page, handle)?;
+            self.map_page(device, page, handle)
+        });
+        self.spare.append(&mut created);
+        mapped
+    }
+
+    /// Creates pages, all or none: a request that fails leaves no memory behind.
+    fn create(
+        &mut self,
+        device: &mut dyn Driver,
+        pages: usize,
+    ) -> Result<Vec<MemoryHandle>, Refusal> {
+        let memory = memory_of(device)?;
+        let mut created = Vec::new();
+        for _ in 0..pages {
+            match memory.create(PAGE, HandleKind::FileDescriptor) {
+                Ok(handle) => created.push(handle),
+                Err(error) => {
+                    for handle in created {
+                        self.undo.push(Step::Release {
+                            handle,
+                            bytes: PAGE,
+                        });
+                    }
+                    let _kept_for_later = self.undo.run(memory);
+                    return Err(error.into());
+                }
+            }
         }
-        Ok(())
+        Ok(created)
     }
 
     fn map_page(
