@@ -45,6 +45,7 @@ mod tests;
 mod worth;
 
 use anyhow::Context;
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::snapshot::Recording;
@@ -301,7 +302,7 @@ fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, skipped: &[String])
             "PyTorch {}, the release that is simulated, does not know {} in the current settings. The replays \
              ignore it, and the advised settings keep it.",
             request.release,
-            unknown.join(", ")
+            printable(unknown.join(", "))
         ));
     }
     let unoffered = search.unoffered();

@@ -210,10 +210,11 @@ impl Given {
         match (recorded, recording) {
             _ if policy != REFERENCE => of("", "because none are given"),
             (Some(conf), _) => match KnownSettings::of(release, conf) {
-                Ok(known) if !known.unknown.is_empty() => of(
-                    conf,
-                    &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
-                ),
+                Ok(known) if !known.unknown.is_empty() => {
+                    let unknown = known.unknown.join(", ");
+                    let unknown = printable(&unknown);
+                    of(conf, &format!("as recorded; {unknown} is not simulated"))
+                }
                 _ => of(conf, "as recorded"),
             },
             (None, Some(recording)) => of(

@@ -12,6 +12,7 @@ use std::fmt;
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::printable::printable;
 use coalesce_alloc::pytorch::restore::{self, RestoreError};
 use coalesce_alloc::pytorch::size::{self, SMALL_SEGMENT};
 use coalesce_alloc::settings::{Settings, SettingsError};
@@ -283,6 +284,7 @@ impl Past<'_> {
         let unknown = known.unknown.iter();
         let release = self.settings.release();
         let unknown = unknown.map(|key| {
+            let key = printable(key);
             format!("PyTorch {release} does not know the setting '{key}', which is not simulated")
         });
         let mut remarks: Vec<String> = unknown.collect();
