@@ -263,8 +263,8 @@ FAULTS = [
     Fault(
         "cuda_async: memory of other streams is taken without waiting",
         "allocator/src/policy/cuda_async/model.rs",
-        "            device.wait_event(follower, end)?;\n",
-        "            let _ = (follower, end);\n",
+        "                device.wait_event(stream, end)?;\n",
+        "                let _ = end;\n",
     ),
     Fault(
         "cuda_async: the first event lifts a fence",
