@@ -1,4 +1,4 @@
-//! Free ranges of addresses: best fit, and of equal ones the oldest.
+//! Free ranges of addresses: the best fit, and among equal ranges the oldest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     by_start: BTreeMap<u64, Gap>,
-    /// The smallest first, of equal ones the oldest: bytes, age, start.
+    /// Bytes, age and start: the smallest gap first, and among equal gaps the oldest.
     by_size: BTreeSet<(u64, u64, u64)>,
     /// The age of the next gap.
     next_age: u64,
@@ -30,7 +30,7 @@ impl Gaps {
         self.by_start.iter().map(|(&start, gap)| (start, gap.bytes))
     }
 
-    /// The gaps of at least `bytes`, the smallest first, of equal ones the oldest: start and bytes.
+    /// Returns the start and the bytes of each gap of at least `bytes`: the smallest gap first, and among equal gaps the oldest.
     pub(crate) fn fitting(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
         let from = self.by_size.range((bytes, 0, 0)..);
         from.map(|&(bytes, _, start)| (start, bytes))

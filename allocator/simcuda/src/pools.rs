@@ -1,7 +1,7 @@
 //! Stream-ordered pools (`cuMemAllocAsync`), modelled by the policy `cuda_async`.
 //!
-//! The memory of a pool is pages of its device, which are mapped into a range of addresses. The reuse flags of a pool take effect with its
-//! first allocation, and with the first after it was empty. When a call waits for a stream, an event
+//! The memory of a pool is pages of its device, which are mapped into a range of addresses. The reuse
+//! flags of a pool take effect with its first allocation, and with the first after it was empty. When a call waits for a stream, an event
 //! or the device, a pool above its release threshold releases all free memory unless other work is
 //! pending; a trim waits for the device. With contents no stream is made to wait for another
 //! (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off).

@@ -5,8 +5,8 @@
 //! [`SimConfig`] and the calls, so runs are reproducible.
 //!
 //! - `malloc` charges its size rounded up to 2 MiB, `create` charges its size. With the address policy
-//!   `cuda`, small allocations share 2 MiB, as on a GPU. A call that would bring the bytes in use, including those of other processes, above the capacity fails without
-//!   effect. Requests of 0 bytes are refused.
+//!   `cuda`, small allocations share 2 MiB, as on a GPU. A call that would bring the bytes in use, including
+//!   those of other processes, above the capacity fails without effect. Requests of 0 bytes are refused.
 //! - `malloc` and `reserve` take addresses from one address space ([`address`]).
 //! - Events complete in order per stream, at once or when the caller completes them ([`events`]).
 //! - The caller decides which streams are captured into which graph ([`graphs`]).

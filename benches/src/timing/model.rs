@@ -50,8 +50,13 @@ impl Row {
     /// Whether the policy is the driver's own pool.
     #[must_use]
     pub fn is_of_pool(&self) -> bool {
-        self.policy == "cuda_async"
+        is_pool(&self.policy)
     }
+}
+
+/// Whether a policy is the driver's own pool.
+fn is_pool(policy: &str) -> bool {
+    policy == "cuda_async"
 }
 
 /// What a replay tells besides its times.
@@ -76,9 +81,9 @@ const OF_ONE_POOL: [CallKind; 5] = [
     CallKind::QueryEvent,
 ];
 
-/// Replays a cell on the simulated device, and in `rounds` on new GPU devices, which rest before each round until they have
-/// cleared what the one before returned. No kernels run on the GPU, so no work is pending on either. Rows: all calls, then
-/// each kind.
+/// Replays a cell once on the simulated device, and `rounds` times on the GPU. After each round the GPU rests, so that it can
+/// clear the memory that was returned. No kernels run, so no work is pending on either device. The first row is for all
+/// calls, each further row for one kind.
 ///
 /// # Errors
 /// If no device can be opened, or as [`Cell::measure`].
@@ -122,9 +127,7 @@ fn rows(
     modelled: &[u64; CallKind::COUNT],
     measured: &[Vec<CallTimes>],
 ) -> Vec<Row> {
-    let pool_calls = |it: &CallTimes| it.kind == CallKind::PoolMalloc && it.calls > 0;
-    let has_pool = measured.iter().flatten().any(pool_calls);
-    let is_compared = |kind: CallKind| !has_pool || !OF_ONE_POOL.contains(&kind);
+    let is_compared = |kind: CallKind| !is_pool(cell.policy) || !OF_ONE_POOL.contains(&kind);
     let row = |call, is_of: &dyn Fn(CallKind) -> bool| {
         let kinds = || CallKind::ALL.into_iter().filter(|&kind| is_of(kind));
         let of = |round: &[CallTimes], figure: fn(&CallTimes) -> u64| -> u64 {
@@ -222,13 +225,16 @@ mod tests {
     use super::*;
     use crate::measure::profile::{PUBLISHED, Profile};
 
-    /// The rows of a small program with these times on the GPU.
-    fn of(measured: &[Vec<CallTimes>], modelled: &[(CallKind, u64)]) -> Vec<Row> {
+    /// The rows of a small program under a policy with these times.
+    fn of(policy: &str, measured: &[Vec<CallTimes>], modelled: &[(CallKind, u64)]) -> Vec<Row> {
         let mut ns = [0; CallKind::COUNT];
         for &(kind, of_kind) in modelled {
             ns[kind as usize] = of_kind;
         }
-        of_article(|cell| rows(cell, Outcome::default(), &ns, measured))
+        of_article(|cell| {
+            let cell = Cell { policy, ..*cell };
+            rows(&cell, Outcome::default(), &ns, measured)
+        })
     }
 
     /// What `compare` tells of a small program.
@@ -264,7 +270,7 @@ mod tests {
         };
         let measured = [round(1000, 10), round(900, 400), round(5000, 30)];
         let modelled = [(CallKind::Malloc, 1500), (CallKind::Free, 60)];
-        let rows = of(&measured, &modelled);
+        let rows = of("pytorch", &measured, &modelled);
         assert_eq!(rows.len(), 3);
         let [all, malloc, free] = [&rows[0], &rows[1], &rows[2]];
         assert_eq!((all.call, all.calls, all.measured_ns), ("all", 5, 1300));
@@ -291,6 +297,7 @@ mod tests {
             times(CallKind::PoolUsage, 10, 7000),
         ]];
         let rows = of(
+            "cuda_async",
             &measured,
             &[(CallKind::Map, 250), (CallKind::QueryEvent, 90)],
         );

@@ -93,7 +93,7 @@ fn collect(message: &Value, places: &mut Vec<Place>) {
 
 /// The mutants that errors are most likely about; empty if the original code has the errors too.
 ///
-/// For each error these are the first that exist of:
+/// For each error, the first of the following that exists is blamed:
 ///
 /// 1. the mutant whose code has the error;
 /// 2. the mutant whose code explains it;
@@ -102,9 +102,9 @@ fn collect(message: &Value, places: &mut Vec<Place>) {
 /// 4. the mutants of the smallest place around the error;
 /// 5. the mutants of all places inside of it.
 ///
-/// If there are none, another mutant of the function makes this code wrong. If no other error names it, the first that exist
-/// of these are blamed: statements that leave a loop or the function, statements that assign a value, all mutants of the
-/// function.
+/// If none exists, another mutant of the function makes this code wrong. If no other error names that mutant, the first of these
+/// groups that exists is blamed: statements that leave a loop or the function, statements that assign a value, all
+/// mutants of the function.
 #[must_use]
 pub fn blamed<'a>(
     errors: &'a [Diagnostic],

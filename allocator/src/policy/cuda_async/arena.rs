@@ -1,8 +1,8 @@
 //! The addresses of the pool, and its pages.
 //!
-//! One range of addresses serves all requests, so blocks lie side by side, across pages. A page that lies in free memory can
-//! be mapped elsewhere in the range, so free memory in several places serves one large request. The rules were found by
-//! experiment, see the [model](super::model).
+//! All requests are served from one range of addresses, so blocks lie side by side and may span pages. A page in free memory
+//! can be mapped again elsewhere in the range, so free memory in several places can serve one large request. The rules
+//! were found by experiment, see the [model](super::model).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -157,7 +157,7 @@ impl Arena {
         start + bytes <= self.touched && self.holes.range(first..start + bytes).next().is_none()
     }
 
-    /// Maps the pages missing for the first `bytes` of a gap of `length` bytes that is not in `gaps`.
+    /// Maps the pages that are missing for the first `bytes` of a gap. The gap has `length` bytes and was removed from `gaps`.
     fn map(
         &mut self,
         device: &mut dyn Driver,

@@ -34,7 +34,7 @@ impl Freed {
         self.next_turn += 1;
     }
 
-    /// The smallest gap that is large enough, of equal ones the oldest: start and bytes.
+    /// Returns the start and the bytes of the smallest gap that is large enough. Among equal gaps it is the oldest.
     pub(super) fn best_fit(&self, bytes: u64) -> Option<(u64, u64)> {
         self.gaps.fitting(bytes).next()
     }

@@ -1,7 +1,7 @@
 //! Measures how fast a device clears returned memory.
 //!
-//! A device hands out clear memory first, so all of it is taken before any is returned. The time in which the same memory comes
-//! back, beyond that of the calls, is the time to clear it.
+//! A device hands out clear memory first, so the measurement begins by taking all memory. Then it returns some and takes it
+//! again. The time that this takes beyond the time of the calls is the time to clear the memory.
 
 use coalesce_alloc::driver::hooks::clearing::Clearing;
 use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError};
@@ -13,9 +13,8 @@ const PIECES: usize = 16;
 /// Times to return and take a single piece.
 const ROUNDS: usize = 3;
 
-/// Takes all memory of an idle `device`, returns some of it and takes it again, by `clock` in nanoseconds. `rest` is called
-/// with the returned bytes, so that the device can clear them. `None` if the device has little memory, or if no request
-/// waits.
+/// Measures an idle `device`. `clock` returns nanoseconds. `rest` gets a number of returned bytes and waits until the device
+/// had time to clear them. Returns `None` if the device has less than 32 GiB of free memory, or if no request waits.
 ///
 /// # Errors
 /// If the device fails.

@@ -81,7 +81,7 @@ impl Effort {
     /// Factor for calls without memory, which are fast.
     const OF_EVENTS: u32 = 10;
 
-    /// Lets the device rest that many bytes were returned to.
+    /// Waits until a device had time to clear so many returned bytes.
     pub fn rest(&self, bytes: u64) {
         let gib = bytes as f64 / f64::from(1 << 30);
         std::thread::sleep(self.rest_per_gib.mul_f64(gib));

@@ -38,10 +38,10 @@ impl<D: Driver> Bench<'_, D> {
             }
         }
         while let Some((addr, bytes)) = live.pop_front() {
-            self.pooled()?.pool_free(addr, bytes, STREAM)?;
+            self.device_pool()?.pool_free(addr, bytes, STREAM)?;
         }
         self.device.synchronize_device()?;
-        self.pooled()?.trim_pool(0)
+        self.device_pool()?.trim_pool(0)
     }
 
     /// Allocates a block, and frees one once there are many.
@@ -79,8 +79,8 @@ impl<D: Driver> Bench<'_, D> {
         if self.device.stream_ordered().is_none() {
             return Ok(());
         }
-        match self.pooled()?.pool_malloc(bytes, STREAM) {
-            Ok(addr) => self.pooled()?.pool_free(addr, bytes, STREAM)?,
+        match self.device_pool()?.pool_malloc(bytes, STREAM) {
+            Ok(addr) => self.device_pool()?.pool_free(addr, bytes, STREAM)?,
             Err(DriverError::OutOfMemory) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -89,7 +89,7 @@ impl<D: Driver> Bench<'_, D> {
         self.time_pool(CallKind::TrimPool, bytes, |pool| pool.trim_pool(0))
     }
 
-    fn pooled(&mut self) -> Result<&mut dyn StreamOrdered, DriverError> {
+    fn device_pool(&mut self) -> Result<&mut dyn StreamOrdered, DriverError> {
         self.device
             .stream_ordered()
             .ok_or(DriverError::NotSupported)
