@@ -1,4 +1,5 @@
 //! Adaptors: allocators that wrap another one.
 
+pub(crate) mod busy;
 pub(crate) mod verified;
 pub(crate) mod with_history;

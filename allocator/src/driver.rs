@@ -11,6 +11,7 @@ pub mod hooks;
 pub mod sim;
 mod stream_ordered;
 pub mod tap;
+pub mod work;
 
 use std::fmt;
 

@@ -23,7 +23,8 @@
 //! - An offline policy knows the workload in advance: it plans from the
 //!   [`lifetimes`] of its requests, and [`placement`] computes addresses from them.
 //! - Adaptors wrap an allocator or a driver. [`driver::hooks`] observe driver calls: they count, charge,
-//!   limit, log or fail them. [`WithHistory`] records a history; [`Verified`] checks the contents of memory.
+//!   limit, log or fail them. [`WithHistory`] records a history; [`Verified`] checks the contents of memory;
+//!   [`Busy`] runs kernels between requests.
 //! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`. Allocators report through [`stats`], [`history`],
 //!   [`snapshot`] and [`error`], and through [`Violation`] if their own state is broken.
 //! - [`glossary`] defines the terms and names PyTorch's counters.
@@ -109,6 +110,7 @@ mod shared;
 pub mod snapshot;
 pub mod stats;
 
+pub use self::adaptor::busy::{Busy, Kernels};
 pub use self::adaptor::verified::{Corruption, Verification, Verified};
 pub use self::adaptor::with_history::WithHistory;
 pub use self::allocator::{Allocator, ONE_EXABYTE};

@@ -13,7 +13,7 @@
 //! - Result codes of the driver are plain numbers, so an unknown one is an error like any other.
 //!
 //! All `unsafe` code is in `symbols` (entry points by name), `context` (the calls), `streams` and `kernels`
-//! (promises of the caller), and `contents` (kernels with known arguments).
+//! (promises of the caller), and `contents` and `work` (kernels with known arguments).
 
 mod contents;
 mod context;
@@ -24,6 +24,7 @@ mod pool;
 mod streams;
 mod symbols;
 mod virtual_memory;
+mod work;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,6 +73,8 @@ pub struct CudaDevice {
     kernels: Vec<Kernel>,
     pool: Option<Pool>,
     contents: Option<contents::Kernels>,
+    /// The kernel that takes time, once it is compiled.
+    busy: Option<KernelId>,
     /// Other devices with access to mapped memory and memory of the pool.
     peers: Vec<symbols::Device>,
     held: Held,
@@ -133,6 +136,7 @@ impl CudaDevice {
             pool: None,
             peers: Vec::new(),
             contents: None,
+            busy: None,
             held: Held::default(),
             context: Arc::new(context),
         })

@@ -27,6 +27,7 @@ use self::shared_pages::{SharedPages, is_shared};
 use super::hooks::Instruments;
 use super::hooks::cost::Costs;
 use super::tap::Tap;
+use super::work::{Kernel, Work};
 use super::{
     DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, HandleKind, MemoryHandle,
     MemoryInfo, StreamCapture, StreamId, VirtualMemory,
@@ -354,6 +355,13 @@ impl Driver for Bare {
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
         self.virtual_memory
             .then_some(self as &mut dyn VirtualMemory)
+    }
+}
+
+impl Work for Bare {
+    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError> {
+        self.streams.submit(kernel);
+        Ok(())
     }
 }
 

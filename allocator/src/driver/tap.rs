@@ -4,6 +4,7 @@
 //! hooks is a hook.
 
 use super::calls::{Call, CallKind};
+use super::work::Kernel;
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
     MemoryInfo, PoolSettings, PoolUsage, SharedHandle, StreamCapture, StreamId, StreamOrdered,
@@ -25,6 +26,9 @@ pub trait Hook: Send {
 
     /// Runs after a call that succeeded or was refused in a way that [`Call`] names.
     fn after(&mut self, _call: &Call) {}
+
+    /// Runs when a kernel is submitted.
+    fn submit(&mut self, _kernel: Kernel) {}
 
     /// Returns how many more bytes the hook allows to be taken from the device.
     fn room(&self) -> u64 {
@@ -60,6 +64,11 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     fn after(&mut self, call: &Call) {
         self.0.after(call);
         self.1.after(call);
+    }
+
+    fn submit(&mut self, kernel: Kernel) {
+        self.0.submit(kernel);
+        self.1.submit(kernel);
     }
 
     fn room(&self) -> u64 {

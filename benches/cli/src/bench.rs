@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use coalesce_alloc::Kernels;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::DeviceName;
@@ -18,7 +19,7 @@ use super::replay::policies;
 /// Also compares the memory that each allocator counts as reserved with the memory that the device reports as
 /// used. Each workload is replayed several times: in the first replay the allocator takes memory from the device,
 /// in later replays it has that memory cached. Single calls and whole replays are timed on the host; replays with
-/// the driver's own pool also on the device, by events. No kernels run.
+/// the driver's own pool also on the device, by events. No kernels run, unless with `--kernels`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce bench --device cuda:0 --out results/latest/gpu\n\nresults/README.md describes the columns."
@@ -35,6 +36,9 @@ pub struct Args {
     /// Policies to measure. Default: all.
     #[arg(long = "policy", value_parser = policies())]
     policies: Vec<String>,
+    /// Run a kernel after each request, 4 µs and 1 µs for each MiB of its block. Then only single calls are timed.
+    #[arg(long)]
+    kernels: bool,
     /// Seconds for each workload under each policy.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
@@ -54,6 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         workloads: args.workloads.clone(),
         traces: args.traces.clone(),
         policies: args.policies.clone(),
+        kernels: args.kernels.then(Kernels::default),
         time: Duration::from_secs_f64(args.seconds),
         until: Deadline::after(Some(Duration::from_secs_f64(args.limit))),
     };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use coalesce_alloc::Kernels;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
@@ -43,6 +44,9 @@ pub struct Args {
     /// Number of times to replay each workload on the GPU.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Run a kernel after each request, 4 µs and 1 µs for each MiB of its block, so that work is pending when memory is freed.
+    #[arg(long)]
+    kernels: bool,
     /// Start no further workload after this many seconds.
     #[arg(long, default_value_t = 600.0, value_parser = seconds)]
     seconds: f64,
@@ -76,6 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         false => args.workloads.clone(),
     };
     let until = Deadline::after(Some(Duration::from_secs_f64(args.seconds)));
+    let kernels = args.kernels.then(Kernels::default);
     let progress = Progress::new("programs", Some(programs.len() as u64));
     let mut rows = Vec::new();
     let mut left_out = Vec::new();
@@ -100,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 profile: &profile,
             };
             let gpu = || Ok(CudaDevice::open(number, StreamHandles::Numbered)?);
-            rows.extend(model::compare(&cell, gpu, args.rounds)?);
+            rows.extend(model::compare(&cell, gpu, args.rounds, kernels)?);
         }
         if let Some(out) = args.out.as_deref().filter(|out| !is_stdout(out)) {
             output::write(out, &record::csv(&rows)?)?;

@@ -272,7 +272,7 @@ fn measure(
         let (row, times, verdict) = on_gpu::verify(cell, gpu, observer)?;
         (row, times, Some(verdict))
     } else {
-        let (row, times) = on_gpu::measure(cell, gpu, observer)?;
+        let (row, times) = on_gpu::measure(cell, gpu, None, observer)?;
         (row, times, None)
     };
     let on_gpu = OnGpu {

@@ -1,6 +1,6 @@
 //! Measures every policy on a device: the time of its calls, and its memory by its own count and by the device's.
 //!
-//! On a GPU only driver calls run, no kernels, so no work is pending when memory is freed. A cell is a workload, a policy
+//! By default only driver calls run, no kernels, so no work is pending when memory is freed. A cell is a workload, a policy
 //! and a setting. Each cell gets an unused device, in a context that stays open.
 
 pub mod latency;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
+use coalesce_alloc::Kernels;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
@@ -45,6 +46,8 @@ pub struct Plan {
     pub traces: Option<PathBuf>,
     /// Names of policies. Empty: all.
     pub policies: Vec<String>,
+    /// The kernels to run between requests, if any.
+    pub kernels: Option<Kernels>,
     /// Time for each cell. The last call of each phase may exceed it.
     pub time: Duration,
     /// When to start no further cell.
@@ -125,7 +128,7 @@ fn run_on<D: Measured>(
             };
             let measured = match plan.until.has_passed() {
                 true => Ok((left_out("no time"), Vec::new())),
-                false => measure(cell, &walk, plan.time, &device),
+                false => measure(cell, &walk, plan, &device),
             };
             let measured = measured.or_else(|error| explain(&error, &device));
             let (row, latencies) = measured?;
@@ -172,7 +175,7 @@ fn open(program: &str, traces: Option<&Path>) -> anyhow::Result<Box<dyn Workload
 fn measure<D: Measured>(
     cell: Cell<'_>,
     walk: &Walk,
-    time: Duration,
+    of: &Plan,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<(Row, Vec<Latency>)> {
     let plan = cells::plan(cell.policy, cell.conf, cell.workload)?;
@@ -183,7 +186,8 @@ fn measure<D: Measured>(
         },
         walk,
         device: device()?,
-        time,
+        kernels: of.kernels,
+        time: of.time,
     };
     subject.measure()
 }

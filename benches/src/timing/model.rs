@@ -2,9 +2,9 @@
 //!
 //! The ratio is simulated / measured time: above 1, the profile charges too much.
 
-use coalesce_alloc::Allocator;
-use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::work::Work;
+use coalesce_alloc::{Allocator, Kernels};
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::prompt::Prompt;
 use coalesce_workloads::surroundings::Surroundings;
@@ -82,15 +82,16 @@ const OF_ONE_POOL: [CallKind; 5] = [
 ];
 
 /// Replays a cell once on the simulated device, and `rounds` times on the GPU. After each round the GPU rests, so that it can
-/// clear the memory that was returned. No kernels run, so no work is pending on either device. The first row is for all
-/// calls, each further row for one kind.
+/// clear the memory that was returned. Without kernels no work is pending on either device. The first row is for all calls,
+/// each further row for one kind.
 ///
 /// # Errors
 /// If no device can be opened, or as [`Cell::measure`].
-pub fn compare<D: Driver + Surroundings + 'static>(
+pub fn compare<D: Work + Surroundings + 'static>(
     cell: &Cell<'_>,
     gpu: impl Fn() -> anyhow::Result<D>,
     rounds: u32,
+    kernels: Option<Kernels>,
 ) -> anyhow::Result<Vec<Row>> {
     let memory = gpu()?.memory_info()?;
     let others = memory.total - memory.free;
@@ -102,7 +103,8 @@ pub fn compare<D: Driver + Surroundings + 'static>(
         others,
         ..*cell
     };
-    let Run { allocator, .. } = simulated.run(memory.total, &mut ())?;
+    let allocator = on_gpu::busy(simulated.allocator(memory.total)?, kernels);
+    let Run { allocator, .. } = simulated.run_with(allocator, &mut ())?;
     let mut outcome = Outcome::default();
     outcome.peaks[0] = Measures::of(allocator.stats()).peak_reserved_bytes;
     let device = allocator.driver();
@@ -111,7 +113,7 @@ pub fn compare<D: Driver + Surroundings + 'static>(
     for _ in 0..rounds {
         let mut device = gpu()?;
         on_gpu::warm_up(&mut device)?;
-        let (row, times) = on_gpu::measure(cell, device, &mut ())?;
+        let (row, times) = on_gpu::measure(cell, device, kernels, &mut ())?;
         outcome.ooms = row.ooms;
         outcome.peaks[1] = row.peak_reserved_bytes;
         Effort::default().rest(row.peak_reserved_bytes);
@@ -312,11 +314,38 @@ mod tests {
     #[test]
     fn a_program_is_replayed_on_both() {
         let gpu = || Ok(SimDevice::new(&SimConfig::default()));
-        let rows = of_article(|cell| compare(cell, gpu, 2).unwrap());
+        let rows = of_article(|cell| compare(cell, gpu, 2, None).unwrap());
         let malloc = rows.iter().find(|row| row.call == "malloc").unwrap();
         assert_eq!(malloc.calls, 3);
         assert!(malloc.modelled_ns > 0 && malloc.measured_min_ns > 0);
         assert!(malloc.modelled_peak_bytes > 0);
         assert_eq!(malloc.modelled_peak_bytes, malloc.measured_peak_bytes);
+    }
+
+    /// Every call of the policy `direct` that frees memory waits for the kernels before.
+    #[test]
+    fn kernels_delay_the_calls_that_wait_for_them() {
+        let gpu = || Ok(SimDevice::new(&SimConfig::default()));
+        let modelled = |kernels| {
+            let rows = of_article(|cell| {
+                let policy = "direct";
+                compare(&Cell { policy, ..*cell }, gpu, 1, kernels).unwrap()
+            });
+            let of = |call| {
+                rows.iter()
+                    .find(|row| row.call == call)
+                    .unwrap()
+                    .modelled_ns
+            };
+            [of("malloc"), of("free")]
+        };
+        let [malloc, free] = modelled(None);
+        let kernels = Kernels {
+            ns: 1_000_000,
+            ..Kernels::default()
+        };
+        let [malloc_after, free_after] = modelled(Some(kernels));
+        assert_eq!(malloc, malloc_after);
+        assert!(free_after > free + 1_000_000);
     }
 }

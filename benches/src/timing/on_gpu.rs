@@ -3,8 +3,9 @@
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::contents::Contents;
+use coalesce_alloc::driver::work::Work;
 use coalesce_alloc::driver::{Driver, DriverError, StreamId};
-use coalesce_alloc::{Verification, Verified};
+use coalesce_alloc::{Busy, Kernels, Verification, Verified};
 use coalesce_workloads::replay::Observer;
 use coalesce_workloads::surroundings::Surroundings;
 
@@ -23,17 +24,19 @@ pub struct CallTimes {
     pub ns: u64,
 }
 
-/// Measures a cell on an unused device.
+/// Measures a cell on an unused device, with kernels between its requests or without.
 ///
 /// # Errors
 /// As [`Cell::measure`].
-pub fn measure<D: Driver + Surroundings + 'static>(
+pub fn measure<D: Work + Surroundings + 'static>(
     cell: &Cell<'_>,
     device: D,
+    kernels: Option<Kernels>,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<(Row, Vec<CallTimes>)> {
     let capacity = device.total_memory();
     let allocator = cell.allocator_on(metered(device, &cell.profile.costs))?;
+    let allocator = busy(allocator, kernels);
     let (row, allocator) = cell.measure_with(allocator, capacity, observer)?;
     let times = call_times(allocator.driver());
     Ok((on_device(row), times))
@@ -55,6 +58,17 @@ pub fn verify<D: Contents + Surroundings + 'static>(
     let times = call_times(verified.driver());
     let verdict = verified.verdict()?;
     Ok((on_device(row), times, verdict))
+}
+
+/// The allocator, which runs these kernels between its requests.
+pub(super) fn busy<D: Work + 'static>(
+    allocator: Box<dyn Allocator<Driver = D>>,
+    kernels: Option<Kernels>,
+) -> Box<dyn Allocator<Driver = D>> {
+    match kernels {
+        Some(kernels) => Box::new(Busy::new(allocator, kernels)),
+        None => allocator,
+    }
 }
 
 /// Makes the first calls to the device, so that their initialization does not count: a stream, an event, some memory.

@@ -27,6 +27,26 @@ enum Step {
     },
 }
 
+/// What an operation uses from then on.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// Bytes of a new block; 0 for a block that was allocated before.
+    pub bytes: u64,
+    /// The stream that uses it.
+    pub stream: StreamId,
+}
+
+impl Step {
+    /// What a kernel can use after the operation.
+    fn used(self) -> Option<Used> {
+        match self {
+            Self::Malloc { bytes, stream, .. } => Some(Used { bytes, stream }),
+            Self::RecordStream { stream, .. } => Some(Used { bytes: 0, stream }),
+            Self::Free { .. } => None,
+        }
+    }
+}
+
 /// A prepared workload. It frees all blocks at its end, so that it can be repeated.
 #[derive(Debug, Default)]
 pub struct Walk {
@@ -167,7 +187,7 @@ impl Walk {
         self.steps.chunks(operations).map(Part)
     }
 
-    /// Runs one walk, times each call, and calls `after` after each. Ends early at the deadline. Frees all blocks in any
+    /// Runs one walk, times each call, and calls `after` after each, with what it uses. Ends early at the deadline. Frees all blocks in any
     /// case.
     ///
     /// # Errors
@@ -178,7 +198,7 @@ impl Walk {
         slots: &mut [DeviceAddr],
         times: &mut Times,
         until: Deadline,
-        mut after: impl FnMut(&mut A) -> Result<(), Error>,
+        mut after: impl FnMut(&mut A, Option<Used>) -> Result<(), Error>,
     ) -> Result<Ended, Error> {
         let mut pairs = 0;
         for step in &self.steps {
@@ -204,7 +224,7 @@ impl Walk {
                 }
             };
             let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            if let Err(error) = done.and_then(|()| after(allocator)) {
+            if let Err(error) = done.and_then(|()| after(allocator, step.used())) {
                 free_all(allocator, slots)?;
                 return Err(error);
             }

@@ -1,12 +1,16 @@
 //! The simulated cost of driver calls. A refused call costs as much as a successful one.
+//!
+//! Calls wait for kernels as on an H100 and an H200 with driver 580: `cudaFree` waits for all kernels, as
+//! `cudaDeviceSynchronize` does; no other call for memory waits.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::clearing::{Clearing, Returned};
-use crate::driver::DriverError;
 use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
+use crate::driver::work::{Busy, Kernel};
+use crate::driver::{DriverError, StreamId};
 
 /// The cost of each kind of call, zero by default.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -66,7 +70,7 @@ impl Costs {
     }
 }
 
-/// A simulated clock that advances only in driver calls.
+/// A simulated clock that advances only in driver calls and when kernels are submitted.
 #[derive(Debug)]
 pub struct Clock {
     costs: Costs,
@@ -75,6 +79,7 @@ pub struct Clock {
     /// Nanoseconds by kind of call.
     of: [u64; CallKind::COUNT],
     returned: Returned,
+    busy: Busy,
     /// Mappings made since the last `set_access`, which the next one covers.
     without_access: u64,
 }
@@ -87,6 +92,7 @@ impl Clock {
             returned: Returned::new(costs.clearing, free),
             costs,
             elapsed_ns: 0,
+            busy: Busy::default(),
             of: [0; CallKind::COUNT],
             without_access: 0,
         }
@@ -113,17 +119,24 @@ impl Clock {
                 let waits = self.returned.wait_for(bytes, self.elapsed_ns);
                 return cost.of(bytes).saturating_add(waits);
             }
-            CallKind::Free | CallKind::Release => self.returned.give(bytes, self.elapsed_ns),
+            CallKind::Free => {
+                let waits = self.busy.over().saturating_sub(self.elapsed_ns);
+                let over = self.elapsed_ns.saturating_add(waits);
+                self.returned.give(bytes, over);
+                return cost.of(bytes).saturating_add(waits);
+            }
+            CallKind::Release => self.returned.give(bytes, self.elapsed_ns),
+            CallKind::SynchronizeDevice => {
+                let waits = self.busy.over().saturating_sub(self.elapsed_ns);
+                return cost.of(bytes).saturating_add(waits);
+            }
             _ => {}
         }
         cost.of(bytes)
     }
-}
 
-impl Hook for Clock {
-    /// Advances the clock by the cost of the call.
-    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
-        let ns = self.charge(kind, bytes);
+    /// Adds the time of a call.
+    fn advance(&mut self, kind: CallKind, ns: u64) {
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
         let of = &mut self.of[kind as usize];
         *of = of.saturating_add(ns);
@@ -133,13 +146,41 @@ impl Hook for Clock {
                 std::hint::spin_loop();
             }
         }
+    }
+
+    /// Waits in a call for the work of a stream.
+    fn wait_for(&mut self, kind: CallKind, stream: StreamId) {
+        let waits = self.busy.until(stream).saturating_sub(self.elapsed_ns);
+        self.advance(kind, waits);
+    }
+}
+
+impl Hook for Clock {
+    /// Advances the clock by the cost of the call.
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+        let ns = self.charge(kind, bytes);
+        self.advance(kind, ns);
         Ok(())
     }
 
     fn after(&mut self, call: &Call) {
-        if let Call::Malloc { bytes, .. } | Call::Create { bytes, .. } = *call {
-            self.returned.take(bytes);
+        match *call {
+            Call::Malloc { bytes, .. } | Call::Create { bytes, .. } => self.returned.take(bytes),
+            Call::SynchronizeStream { stream } => {
+                self.wait_for(CallKind::SynchronizeStream, stream);
+            }
+            // Later work of the stream counts as well.
+            Call::SynchronizeEvent { stream } => self.wait_for(CallKind::SynchronizeEvent, stream),
+            _ => {}
         }
+    }
+
+    fn submit(&mut self, kernel: Kernel) {
+        self.busy.submit(Kernel {
+            submitted_ns: self.elapsed_ns,
+            ..kernel
+        });
+        self.elapsed_ns = self.elapsed_ns.saturating_add(kernel.host_ns);
     }
 
     fn elapsed_ns(&self) -> u64 {
@@ -168,6 +209,37 @@ mod tests {
         };
         assert_eq!([access_to(3), access_to(1), access_to(0)], [306, 102, 100]);
     }
+
+    #[test]
+    fn a_call_waits_for_the_kernels_that_the_driver_waits_for() {
+        use crate::driver::sim::{SimConfig, SimDevice};
+        use crate::driver::work::Work;
+        use crate::driver::{Driver, StreamId};
+        let mut device = SimDevice::new(&SimConfig::default());
+        let kernel = |stream, ns| Kernel {
+            stream: StreamId::nth(stream),
+            ns,
+            host_ns: 10,
+            submitted_ns: 0,
+        };
+        let addr = device.malloc(1).unwrap();
+        device.submit(kernel(1, 100)).unwrap();
+        device.submit(kernel(1, 100)).unwrap();
+        device.submit(kernel(2, 500)).unwrap();
+        let other = device.malloc(1).unwrap();
+        assert_eq!(device.elapsed_ns(), 30, "a request does not wait");
+        device.synchronize_stream(StreamId::nth(1)).unwrap();
+        assert_eq!(device.elapsed_ns(), 200, "one kernel after the other");
+        device.free(addr, 1).unwrap();
+        assert_eq!(device.elapsed_ns(), 520, "all streams");
+        assert_eq!(device.elapsed_in(CallKind::Free), 320);
+        device.free(other, 1).unwrap();
+        device.submit(kernel(2, 80)).unwrap();
+        device.synchronize_device().unwrap();
+        assert_eq!(device.elapsed_ns(), 600);
+        assert_eq!(device.elapsed_in(CallKind::SynchronizeDevice), 70);
+    }
+
     #[test]
     fn a_request_waits_for_memory_that_was_just_returned() {
         use crate::driver::Driver;

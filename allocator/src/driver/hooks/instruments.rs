@@ -5,6 +5,7 @@ use super::faults::Faults;
 use crate::driver::DriverError;
 use crate::driver::calls::{Call, CallCounts, CallKind};
 use crate::driver::tap::{Hook, Tap};
+use crate::driver::work::Kernel;
 
 /// Counts and charges every call before it may fail, so that a failed call costs as much.
 #[derive(Debug)]
@@ -40,6 +41,10 @@ impl Hook for Instruments {
         if let Some(log) = &mut self.log {
             log.push(*call);
         }
+    }
+
+    fn submit(&mut self, kernel: Kernel) {
+        self.clock.submit(kernel);
     }
 
     fn last_error(&self) -> Result<(), DriverError> {

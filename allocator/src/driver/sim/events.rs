@@ -3,11 +3,14 @@
 //! A stream has two counters: the events recorded on it, and how many of them are complete. Events complete
 //! in the order of recording. Waits between streams are kept, so that the order of work on two streams can
 //! be queried.
+//!
+//! While kernels run on a stream, its events complete by the clock, which is told when a kernel is submitted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
+use crate::driver::work::{Busy, Kernel};
 use crate::driver::{DriverError, EventId, StreamId};
 
 #[derive(Debug)]
@@ -22,6 +25,8 @@ struct Stream {
     after: BTreeMap<StreamId, u64>,
     /// Waits, in order, that the completed events do not imply yet.
     waits: Vec<Wait>,
+    /// Pending events that complete by the clock: when, in nanoseconds, and the count of events recorded up to each.
+    due: VecDeque<(u64, u64)>,
 }
 
 /// A wait of a stream for another one.
@@ -43,6 +48,7 @@ impl Stream {
             drained: 0,
             after: BTreeMap::new(),
             waits: Vec::new(),
+            due: VecDeque::new(),
         }
     }
 }
@@ -53,6 +59,8 @@ struct Recording {
     /// The place of its stream in [`Streams::states`].
     stream: usize,
     ticket: u64,
+    /// When the kernels before it are over, in nanoseconds on the clock.
+    due_ns: u64,
     /// The stream's `after` at that time.
     after: BTreeMap<StreamId, u64>,
 }
@@ -67,6 +75,9 @@ pub struct Streams {
     events: Vec<Option<Recording>>,
     /// How often all streams were waited for.
     all_drained: u64,
+    busy: Busy,
+    /// Nanoseconds on the clock when it was last told.
+    now_ns: u64,
 }
 
 impl Streams {
@@ -77,6 +88,8 @@ impl Streams {
             states: Vec::new(),
             events: Vec::new(),
             all_drained: 0,
+            busy: Busy::default(),
+            now_ns: 0,
         }
     }
 
@@ -108,11 +121,26 @@ impl Streams {
         }
     }
 
+    /// Adds a kernel, and completes the events before which all kernels are over by now.
+    pub(super) fn submit(&mut self, kernel: Kernel) {
+        self.now_ns = kernel.submitted_ns.max(self.now_ns);
+        for place in 0..self.states.len() {
+            let due = &mut self.states[place].due;
+            let over = due.partition_point(|&(due_ns, _)| due_ns <= self.now_ns);
+            let last = due.drain(..over).next_back();
+            if let Some((_, ticket)) = last {
+                self.complete_up_to(place, ticket);
+            }
+        }
+        self.busy.submit(kernel);
+    }
+
     /// Completes all work of a stream.
     pub fn drain(&mut self, stream: StreamId) {
         let place = self.place(stream);
         self.complete_up_to(place, u64::MAX);
         self.states[place].drained += 1;
+        self.now_ns = self.now_ns.max(self.busy.until(stream));
     }
 
     /// Completes all work of all streams.
@@ -122,6 +150,7 @@ impl Streams {
             stream.waits.clear();
         }
         self.all_drained += 1;
+        self.now_ns = self.now_ns.max(self.busy.over());
     }
 
     /// Returns how often all work of a stream was waited for.
@@ -153,16 +182,20 @@ impl Streams {
 
     pub(super) fn record(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
         self.recording(event)?;
+        let due_ns = self.busy.until(stream);
         let stream = self.place(stream);
         let counters = &mut self.states[stream];
         counters.recorded += 1;
-        if !self.hold {
+        if due_ns > self.now_ns && !self.hold {
+            counters.due.push_back((due_ns, counters.recorded));
+        } else if !self.hold {
             counters.completed = counters.recorded;
             counters.waits.clear();
         }
         let recording = self.events[event.0 as usize].get_or_insert_default();
         recording.stream = stream;
         recording.ticket = counters.recorded;
+        recording.due_ns = due_ns;
         recording.after.clone_from(&counters.after);
         Ok(())
     }
@@ -173,6 +206,7 @@ impl Streams {
             return Ok(());
         };
         let recorded = (self.states[recording.stream].id, recording.ticket);
+        self.busy.delay(stream, recording.due_ns);
         let place = self.place(stream);
         let own = &mut self.states[place];
         if self.hold {
@@ -264,6 +298,41 @@ mod tests {
             streams.is_complete(EventId(9)),
             Err(DriverError::InvalidValue)
         );
+    }
+
+    #[test]
+    fn events_complete_when_the_kernels_before_them_are_over() {
+        let [a, b, c] = [1, 2, 3].map(StreamId::nth);
+        let mut streams = Streams::new(false);
+        let kernel = |stream, submitted_ns| Kernel {
+            stream,
+            ns: 100,
+            host_ns: 0,
+            submitted_ns,
+        };
+        let event = streams.create().unwrap();
+        streams.record(event, a).unwrap();
+        assert_eq!(streams.progress(a), (1, 1), "no kernel");
+        streams.submit(kernel(a, 0));
+        streams.record(event, a).unwrap();
+        streams.submit(kernel(a, 50));
+        streams.record(event, a).unwrap();
+        assert_eq!(streams.progress(a), (3, 1));
+        streams.wait(b, event).unwrap();
+        streams.record(event, b).unwrap();
+        streams.submit(kernel(c, 199));
+        assert_eq!(
+            [a, b].map(|stream| streams.progress(stream)),
+            [(3, 2), (1, 0)]
+        );
+        streams.submit(kernel(c, 200));
+        assert_eq!(
+            [a, b].map(|stream| streams.progress(stream)),
+            [(3, 3), (1, 1)]
+        );
+        streams.drain(c);
+        streams.record(event, c).unwrap();
+        assert!(streams.is_complete(event).unwrap(), "waited for");
     }
 
     #[test]

@@ -3,27 +3,28 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::cuda::CudaDevice;
 use coalesce_alloc::driver::hooks::cost::Costs;
 use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::work::Work;
 use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::stats::Stat;
+use coalesce_alloc::{Allocator, Kernels};
 
 use crate::measure::cell::Cell;
 use crate::measure::deadline::Deadline;
 use crate::measure::statistics::median_interval;
 use crate::timing::metered::{self, Metered, metered};
 use crate::timing::on_gpu::warm_up;
-use crate::timing::walk::{Ended, Times, Walk};
+use crate::timing::walk::{Ended, Times, Used, Walk};
 
 use super::latency::Latency;
 use super::record::Row;
 
 /// A device to measure on.
-pub trait Measured: Driver + 'static {
+pub trait Measured: Work + 'static {
     /// Records a timed event on the default stream, if the device has a clock.
     ///
     /// # Errors
@@ -71,6 +72,7 @@ pub(super) struct Subject<'a, D> {
     pub cell: &'a Cell<'a>,
     pub walk: &'a Walk,
     pub device: D,
+    pub kernels: Option<Kernels>,
     pub time: Duration,
 }
 
@@ -99,9 +101,12 @@ impl<D: Measured> Subject<'_, D> {
         let mut first = Times::default();
         let mut peak = Peak::default();
         let first_until = until.at_percent(FIRST);
-        let ended = walk.run_timed(&mut allocator, &mut slots, &mut first, first_until, |now| {
+        let kernels = self.kernels;
+        let after = |now: &mut On<D>, used| {
+            submit(kernels, now, used)?;
             peak.update(now, before.free)
-        })?;
+        };
+        let ended = walk.run_timed(&mut allocator, &mut slots, &mut first, first_until, after)?;
         settle(&mut allocator)?;
         peak.write(&allocator, &mut row);
         let mut latencies = Latency::of_walk("first", &mut first);
@@ -111,11 +116,28 @@ impl<D: Measured> Subject<'_, D> {
         });
         if ended == Ended::Whole {
             let single = until.at_percent(SINGLE);
-            latencies.extend(again(&mut allocator, walk, &mut slots, single)?);
-            whole(&mut allocator, walk, &mut slots, until, &mut row)?;
+            latencies.extend(again(&mut allocator, walk, &mut slots, single, kernels)?);
+            if kernels.is_none() {
+                whole(&mut allocator, walk, &mut slots, until, &mut row)?;
+            }
         }
         tear_down(allocator)?;
         Ok((row, latencies))
+    }
+}
+
+/// Runs the kernel of an operation, besides the measured calls.
+fn submit<D: Work>(
+    kernels: Option<Kernels>,
+    allocator: &mut On<D>,
+    used: Option<Used>,
+) -> Result<(), DriverError> {
+    match (kernels, used) {
+        (Some(kernels), Some(used)) => {
+            let device = allocator.driver_mut().driver_mut().driver_mut();
+            device.submit(kernels.of(used.bytes, used.stream))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -173,15 +195,18 @@ impl Peak {
 }
 
 /// Times the calls of further walks until the deadline, at least one walk.
-fn again<D: Driver>(
+fn again<D: Work>(
     allocator: &mut On<D>,
     walk: &Walk,
     slots: &mut [DeviceAddr],
     until: Deadline,
+    kernels: Option<Kernels>,
 ) -> Result<Vec<Latency>, Error> {
     let mut times = Times::default();
     loop {
-        walk.run_timed(allocator, slots, &mut times, until, |_| Ok(()))?;
+        walk.run_timed(allocator, slots, &mut times, until, |now, used| {
+            Ok(submit(kernels, now, used)?)
+        })?;
         settle(allocator)?;
         if until.has_passed() {
             return Ok(Latency::of_walk("further", &mut times));
