@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use coalesce_alloc::driver::DriverError;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::machine;
 use coalesce_bench::timing::profile;
-use coalesce_bench::timing::profile::clearing;
+use coalesce_bench::timing::profile::{clearing, contention};
 use coalesce_bench::timing::profile::measure::{Effort, measure};
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
@@ -19,7 +20,8 @@ use super::output::{self, is_stdout, notice};
 /// The simulated device charges its calls by such a profile.
 /// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events, streams and
 /// the device's pool, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call,
-/// fitted to the means. Then it takes all memory for a moment, and measures how fast the device clears what is returned.
+/// fitted to the means. Then it takes all memory for a moment, and measures how fast the device clears what is returned, and how
+/// much longer calls take while a kernel runs.
 /// All memory is freed. Pass the file to other verbs with `--profile FILE`.
 #[derive(clap::Args)]
 #[command(
@@ -69,11 +71,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
     let rest = |bytes| effort.rest(bytes);
-    let clearing = clearing::measure(&mut device, &clock, &rest).context("the device failed")?;
-    let text = profile::toml(&machine, &samples, clearing);
+    let clearing = clearing::measure(&mut device, &clock, &rest);
+    let clearing = unless_short(clearing, "how fast returned memory is cleared")?;
+    let percent = contention::measure(&mut device, &clock);
+    let percent = unless_short(percent, "how kernels delay calls")?;
+    let text = profile::toml(&machine, &samples, clearing, percent);
     if let Some(table) = &args.samples {
         output::write(table, profile::table(&samples).as_bytes())?;
     }
     output::write(&args.out, text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The default if other processes took the memory meanwhile, so that what was measured before is kept.
+fn unless_short<T: Default>(measured: Result<T, DriverError>, what: &str) -> anyhow::Result<T> {
+    match measured {
+        Err(DriverError::OutOfMemory) => {
+            notice(&format!("not measured for lack of memory: {what}"));
+            Ok(T::default())
+        }
+        measured => measured.context("the device failed"),
+    }
 }

@@ -9,6 +9,9 @@
 //! [clearing]                                # of returned memory; may be left out
 //! ns_per_mib = 2300
 //! interval_ns = 7500000                     # a request that waits for it looks again after so long
+//!
+//! [contention]                              # between calls and kernels; may be left out
+//! percent = 25                              # by which a call takes longer while kernels run
 //! ```
 
 use std::collections::BTreeMap;
@@ -53,6 +56,7 @@ struct ProfileFile {
     source: String,
     calls: BTreeMap<String, CostEntry>,
     clearing: Option<ClearingEntry>,
+    contention: Option<ContentionEntry>,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +65,12 @@ struct ClearingEntry {
     ns_per_mib: u64,
     #[serde(default)]
     interval_ns: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContentionEntry {
+    percent: u64,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +112,7 @@ impl Profile {
                 interval_ns: entry.interval_ns,
             };
         }
+        costs.contention_percent = file.contention.map_or(0, |entry| entry.percent);
         for (call, cost) in file.calls {
             let kind = CallKind::named(&call).ok_or_else(|| {
                 let names = CallKind::ALL.map(CallKind::name);

@@ -1,6 +1,7 @@
 //! Measures the cost of driver calls, and writes a cost profile for the simulated device.
 
 pub mod clearing;
+pub mod contention;
 pub mod fit;
 pub mod measure;
 
@@ -8,7 +9,7 @@ use std::fmt::Write as _;
 
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::clearing::Clearing;
-use coalesce_alloc::driver::hooks::cost::Cost;
+use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
 
 use self::fit::Fit;
 use self::measure::Samples;
@@ -18,7 +19,12 @@ use crate::measure::statistics;
 /// The profile of measured times, as a file for [`Profile::load`]. `source` describes what was measured, and must not
 /// contain three quotes in a row.
 #[must_use]
-pub fn toml(source: &str, samples: &[Samples], clearing: Option<Clearing>) -> String {
+pub fn toml(
+    source: &str,
+    samples: &[Samples],
+    clearing: Option<Clearing>,
+    contention_percent: u64,
+) -> String {
     let lines = CallKind::ALL.into_iter().filter_map(|kind| {
         let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
         let Fit { cost, worst } = fit::line(&of_kind)?;
@@ -26,7 +32,8 @@ pub fn toml(source: &str, samples: &[Samples], clearing: Option<Clearing>) -> St
         Some((kind, cost, remark))
     });
     let title = "measured by `coalesce profile`";
-    file(title, source, lines, clearing.unwrap_or_default())
+    let clearing = clearing.unwrap_or_default();
+    file(title, source, lines, clearing, contention_percent)
 }
 
 /// A profile whose calls are scaled by these factors, as a file.
@@ -43,7 +50,18 @@ pub fn scaled(profile: &Profile, factors: &[f64; CallKind::COUNT]) -> String {
         (cost != Cost::default()).then_some((kind, scaled, remark))
     });
     let title = "measured by `coalesce profile`, scaled by `coalesce model`";
-    file(title, profile.source.trim(), lines, profile.costs.clearing)
+    let Costs {
+        clearing,
+        contention_percent,
+        ..
+    } = profile.costs;
+    file(
+        title,
+        profile.source.trim(),
+        lines,
+        clearing,
+        contention_percent,
+    )
 }
 
 /// A profile as a file: calls with their costs and a remark each.
@@ -52,6 +70,7 @@ fn file(
     source: &str,
     lines: impl Iterator<Item = (CallKind, Cost, String)>,
     clearing: Clearing,
+    contention_percent: u64,
 ) -> String {
     let mut text = format!(
         "# Costs of driver calls in nanoseconds, {title}.\n\
@@ -74,6 +93,9 @@ fn file(
             text,
             "\n[clearing]\nns_per_mib = {ns_per_mib}\ninterval_ns = {interval_ns}\n"
         );
+    }
+    if contention_percent > 0 {
+        let _ = write!(text, "\n[contention]\npercent = {contention_percent}\n");
     }
     text
 }
@@ -108,12 +130,13 @@ mod tests {
             ns_per_mib: 5,
             interval_ns: 70,
         };
-        let text = toml("A device.\nA driver.", &samples, Some(clearing));
+        let text = toml("A device.\nA driver.", &samples, Some(clearing), 20);
         let profile = Profile::parse("measured", &text).unwrap();
         assert_eq!(profile.source, "A device.\nA driver.\n");
         assert_eq!(profile.costs.of(CallKind::Map).of(8 << 20), 1800);
         assert_eq!(profile.costs.of(CallKind::Malloc), Cost::default());
         assert_eq!(profile.costs.clearing, clearing);
+        assert_eq!(profile.costs.contention_percent, 20);
         let mut factors = [1.0; CallKind::COUNT];
         factors[CallKind::Map as usize] = 1.5;
         let text = scaled(&profile, &factors);
@@ -121,6 +144,7 @@ mod tests {
         assert_eq!(scaled.source, profile.source);
         assert_eq!(scaled.costs.of(CallKind::Map).of(8 << 20), 2700);
         assert_eq!(scaled.costs.clearing, clearing);
+        assert_eq!(scaled.costs.contention_percent, 20);
         let table = table(&samples);
         assert!(
             table.ends_with("map,16777216,3,2600,2600,2600,2600\n"),

@@ -18,6 +18,8 @@ pub struct Costs {
     per_call: [Cost; CallKind::COUNT],
     /// How fast returned memory is cleared, which a request for memory may have to wait for.
     pub clearing: Clearing,
+    /// By how many percent a call takes longer while kernels run, besides waiting for them.
+    pub contention_percent: u64,
     /// Whether to wait that long instead of only adding it up.
     pub spin: bool,
 }
@@ -42,14 +44,17 @@ impl Cost {
     }
 }
 
-/// Leaves out the clearing if there is none. Recorded sweeps are told apart by this text, among others: one that was recorded
-/// before devices could clear memory is still the same.
+/// Leaves out clearing and contention if there are none. Recorded sweeps are told apart by this text, among others: one that
+/// was recorded without them is still the same.
 impl fmt::Debug for Costs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut costs = f.debug_struct("Costs");
         costs.field("per_call", &self.per_call);
         if self.clearing != Clearing::default() {
             costs.field("clearing", &self.clearing);
+        }
+        if self.contention_percent > 0 {
+            costs.field("contention_percent", &self.contention_percent);
         }
         costs.field("spin", &self.spin).finish()
     }
@@ -106,6 +111,26 @@ impl Clock {
 
     /// Returns the cost of a call for `bytes` made now.
     fn charge(&mut self, kind: CallKind, bytes: u64) -> u64 {
+        let own = self.cost(kind, bytes);
+        let busy = self.busy.over().saturating_sub(self.elapsed_ns);
+        let delayed = match busy {
+            0 => 0,
+            _ => own.saturating_mul(self.costs.contention_percent) / 100,
+        };
+        let waits = match kind {
+            CallKind::Free | CallKind::SynchronizeDevice => busy,
+            CallKind::Malloc | CallKind::Create => self.returned.wait_for(bytes, self.elapsed_ns),
+            _ => 0,
+        };
+        if let CallKind::Free | CallKind::Release = kind {
+            let returned_ns = self.elapsed_ns.saturating_add(waits);
+            self.returned.give(bytes, returned_ns);
+        }
+        own.saturating_add(delayed).saturating_add(waits)
+    }
+
+    /// The cost of a call on an idle device.
+    fn cost(&mut self, kind: CallKind, bytes: u64) -> u64 {
         let cost = self.costs.of(kind);
         match kind {
             CallKind::Map => self.without_access += 1,
@@ -114,21 +139,6 @@ impl Clock {
                 return cost
                     .of(bytes)
                     .saturating_add(cost.ns.saturating_mul(others));
-            }
-            CallKind::Malloc | CallKind::Create => {
-                let waits = self.returned.wait_for(bytes, self.elapsed_ns);
-                return cost.of(bytes).saturating_add(waits);
-            }
-            CallKind::Free => {
-                let waits = self.busy.over().saturating_sub(self.elapsed_ns);
-                let over = self.elapsed_ns.saturating_add(waits);
-                self.returned.give(bytes, over);
-                return cost.of(bytes).saturating_add(waits);
-            }
-            CallKind::Release => self.returned.give(bytes, self.elapsed_ns),
-            CallKind::SynchronizeDevice => {
-                let waits = self.busy.over().saturating_sub(self.elapsed_ns);
-                return cost.of(bytes).saturating_add(waits);
             }
             _ => {}
         }
@@ -238,6 +248,32 @@ mod tests {
         device.synchronize_device().unwrap();
         assert_eq!(device.elapsed_ns(), 600);
         assert_eq!(device.elapsed_in(CallKind::SynchronizeDevice), 70);
+    }
+
+    #[test]
+    fn a_call_takes_longer_while_kernels_run() {
+        let cost = Cost {
+            ns: 100,
+            ns_per_mib: 1,
+        };
+        let mut costs = Costs::default().with(CallKind::Malloc, cost);
+        costs.contention_percent = 25;
+        let mut clock = Clock::new(costs, 0);
+        let mut request = || {
+            let before = clock.elapsed_ns();
+            clock.submit(Kernel {
+                stream: StreamId::DEFAULT,
+                ns: 200,
+                host_ns: 0,
+                submitted_ns: 0,
+            });
+            clock.before(CallKind::Malloc, 20 << 20).unwrap();
+            clock.before(CallKind::Malloc, 20 << 20).unwrap();
+            clock.before(CallKind::Malloc, 20 << 20).unwrap();
+            clock.elapsed_ns() - before
+        };
+        // The third request finds the device idle.
+        assert_eq!(request(), 150 + 150 + 120);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! Measures by how much calls take longer while kernels run.
+
+use coalesce_alloc::driver::work::{Kernel, Work};
+use coalesce_alloc::driver::{DriverError, HandleKind, StreamId};
+
+/// Bytes of a request: those of a segment of PyTorch's allocator.
+const BYTES: u64 = 20 << 20;
+/// Requests of a round.
+const REQUESTS: usize = 8;
+/// Rounds on an idle device and as many on a busy one, in turn.
+const ROUNDS: usize = 15;
+/// Nanoseconds that the kernel runs, longer than the requests of a round take.
+const KERNEL_NS: u64 = 20_000_000;
+
+/// Measures an idle `device`; `clock` returns nanoseconds. Returns the percentage by which requests for memory take longer
+/// while a kernel runs: the median over rounds, 0 if they do not.
+///
+/// # Errors
+/// If the device fails, including out of memory.
+pub fn measure<D: Work>(device: &mut D, clock: &dyn Fn(&D) -> u64) -> Result<u64, DriverError> {
+    let busy = Kernel {
+        stream: StreamId::nth(1),
+        ns: KERNEL_NS,
+        host_ns: 0,
+        submitted_ns: 0,
+    };
+    let idle = Kernel { ns: 0, ..busy };
+    // The first kernel is compiled, the first requests prepare the driver.
+    round(device, clock, busy)?;
+    let mut percents = Vec::new();
+    for _ in 0..ROUNDS {
+        let without = round(device, clock, idle)?.max(1);
+        let with = round(device, clock, busy)?;
+        percents.push(with.saturating_sub(without).saturating_mul(100) / without);
+    }
+    percents.sort_unstable();
+    Ok(percents[ROUNDS / 2])
+}
+
+/// The nanoseconds of some requests after a kernel was submitted.
+fn round<D: Work>(
+    device: &mut D,
+    clock: &dyn Fn(&D) -> u64,
+    kernel: Kernel,
+) -> Result<u64, DriverError> {
+    let mut held = Vec::new();
+    let mut created = Vec::new();
+    device.submit(kernel)?;
+    if kernel.ns == 0 {
+        device.synchronize_device()?;
+    }
+    let begun = clock(device);
+    for _ in 0..REQUESTS {
+        held.push(device.malloc(BYTES)?);
+        if let Some(memory) = device.virtual_memory() {
+            created.push(memory.create(BYTES, HandleKind::FileDescriptor)?);
+        }
+    }
+    let ns = clock(device).saturating_sub(begun);
+    device.synchronize_device()?;
+    for addr in held {
+        device.free(addr, BYTES)?;
+    }
+    if let Some(memory) = device.virtual_memory() {
+        for handle in created {
+            memory.release(handle, BYTES)?;
+        }
+    }
+    Ok(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::calls::CallKind;
+    use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+
+    use super::*;
+
+    #[test]
+    fn the_measured_contention_is_that_of_the_device() {
+        let cost = Cost {
+            ns: 50_000,
+            ns_per_mib: 100,
+        };
+        for contention_percent in [0, 30] {
+            let mut costs = Costs::default().with(CallKind::Malloc, cost);
+            costs.contention_percent = contention_percent;
+            let mut device = SimDevice::new(&SimConfig {
+                costs,
+                ..SimConfig::default()
+            });
+            let measured = measure(&mut device, &SimDevice::elapsed_ns);
+            assert_eq!(measured, Ok(contention_percent));
+            assert_eq!(device.used(), 0);
+        }
+    }
+}
