@@ -194,6 +194,46 @@ fn a_profile_is_compared_with_the_driver() {
 }
 
 #[test]
+fn kernels_run_between_requests() {
+    let fails = [("FAKE_FAIL", "cuLaunchKernel:700:5")];
+    let model = [
+        "model",
+        "growth_staircase",
+        "--device",
+        "cuda:0",
+        "--rounds",
+        "1",
+    ];
+    on_a_gpu("idle-model", &model, &fails).success();
+    let busy = [&model[..], &["--kernels"]].concat();
+    on_a_gpu("busy-model", &busy, &fails).failure(1, &["cuLaunchKernel", "700"]);
+    let out = scratch_folder("busy-bench");
+    let bench = [
+        "bench",
+        "hot_4KiB",
+        "--policy",
+        "pytorch",
+        "--seconds",
+        "0.2",
+    ];
+    let to = [
+        "--kernels",
+        "--device",
+        "cuda:0",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let bench = [&bench[..], &to].concat();
+    let left_out = on_a_gpu("failing-bench", &bench, &fails).success();
+    assert!(left_out.contains("cuLaunchKernel"), "{left_out}");
+    on_a_gpu("busy-bench", &bench, &[]).success();
+    let cells = table(&out.join("cells.csv"));
+    assert!(cells.iter().all(|row| row["ns_per_pair"].is_empty()));
+    let latencies = table(&out.join("latencies.csv"));
+    assert!(!latencies.is_empty());
+}
+
+#[test]
 fn invalid_measurements_are_rejected_with_a_reason() {
     let refused = |arguments: &[&str], words: &[&str]| {
         on_a_gpu("refused", arguments, &[]).failure(1, words);
