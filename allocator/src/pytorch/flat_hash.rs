@@ -25,7 +25,7 @@ struct Entry<K, V> {
 /// A map from `K` to `V`.
 #[derive(Clone, Debug)]
 pub(super) struct FlatHashMap<K, V> {
-    /// `buckets` slots that hashes point to, plus overflow slots for the last ones.
+    /// `buckets` slots that hashes point to, and further ones for what the last of them cannot hold.
     slots: Vec<Option<Entry<K, V>>>,
     /// A power of two, or 0.
     buckets: usize,
@@ -203,7 +203,6 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
                     continue;
                 }
                 Some(_) => moving.distance += 1,
-                None if max < u32::MAX => break,
                 None => {
                     self.slots.push(Some(moving));
                     return Ok(());
@@ -223,8 +222,7 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         let spare = std::mem::take(&mut self.spare);
         let mut old = std::mem::replace(&mut self.slots, spare);
         self.buckets = (2 * self.buckets).max(MIN_BUCKETS);
-        let overflow = self.buckets.trailing_zeros().max(MIN_LOOKUPS) as usize - 1;
-        self.slots.resize_with(self.buckets + overflow, || None);
+        self.slots.resize_with(self.buckets, || None);
         self.len = 0;
         for entry in old.drain(..).flatten() {
             self.insert(entry.key, entry.value);

@@ -110,7 +110,24 @@ mod tests {
         assert_eq!(reserves.of(Some("serving")), Some(Reserve::Fraction(0.5)));
         assert_eq!(reserves.of(Some("bad")), Some(Reserve::Fraction(0.25)));
         assert_eq!(reserves.of(None), Some(Reserve::Fraction(0.25)));
-        let open = Tokens::new("[serving:0.5");
-        assert!(reserves.parse_classes(&open, 0).is_err());
+    }
+
+    /// Where a list ends decides which of PyTorch's functions fails: the one that reads a token for the parser, or the
+    /// one behind its `[]`.
+    #[test]
+    fn a_list_that_is_not_closed_fails_where_its_next_token_is_read() {
+        for (open, place) in [
+            ("[", "AllocatorConfig.h\":124"),
+            ("[serving", "AllocatorConfig.h\":124"),
+            ("[serving:", "AllocatorConfig.h\":55"),
+            ("[serving:0.5", "AllocatorConfig.h\":124"),
+            ("[serving:0.5,", "AllocatorConfig.h\":124"),
+        ] {
+            let error = Reserves::default().parse_classes(&Tokens::new(open), 0);
+            let Err(SettingsError::EndsEarly { place: found, .. }) = error else {
+                panic!("{open}: {error:?}");
+            };
+            assert_eq!(found, place, "{open}");
+        }
     }
 }

@@ -7,8 +7,16 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn settings_strings_are_split_at_top_level_commas() {
-    let conf = "a:[1:2,3:4], b:1,,c";
-    let expected = [("a", "a:[1:2,3:4]"), ("b", " b:1"), ("", ""), ("c", "c")];
+    let conf = "a:[1:2,3:4], b:1,,c,d:[[1],2],e:]1,f";
+    let expected = [
+        ("a", "a:[1:2,3:4]"),
+        ("b", " b:1"),
+        ("", ""),
+        ("c", "c"),
+        ("d", "d:[[1],2]"),
+        ("e", "e:]1"),
+        ("f", "f"),
+    ];
     assert!(written(conf).eq(expected));
 }
 

@@ -184,16 +184,18 @@ fn events_half_waited_for() {
 /// fails, and PyTorch requests memory by file descriptor from then on.
 #[test]
 fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
-    let mut allocator = allocator("expandable_segments:True");
-    fail_second_call(&mut allocator); // the first reserves addresses
-    let live = malloc(&mut allocator, 90).unwrap();
-    assert_eq!(allocator.stats().num_alloc_retries, 0);
-    // Another failure is not a lack of memory.
-    fail_second_call(&mut allocator);
-    let error = malloc(&mut allocator, 90).unwrap_err();
-    assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
-    allocator.free(live).unwrap();
-    allocator.check().unwrap();
+    for release in [two(12), two(13)] {
+        let mut allocator = of_release(release, "expandable_segments:True");
+        fail_second_call(&mut allocator); // the first reserves addresses
+        let live = malloc(&mut allocator, 90).unwrap();
+        assert_eq!(allocator.stats().num_alloc_retries, 0);
+        // Another failure is not a lack of memory.
+        fail_second_call(&mut allocator);
+        let error = malloc(&mut allocator, 90).unwrap_err();
+        assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
+        allocator.free(live).unwrap();
+        allocator.check().unwrap();
+    }
 }
 
 /// Until 2.12, any failure to get memory counts as a lack of memory after fabric has worked once. From 2.13

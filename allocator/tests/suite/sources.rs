@@ -72,6 +72,22 @@ fn segments_come_from_the_source_and_return_to_it() {
     }
 }
 
+/// Blocks of expandable segments are split for any remainder, blocks of other segments only if it is large.
+#[test]
+fn blocks_of_a_source_are_split_as_those_of_plain_segments() {
+    for conf in ["", "expandable_segments:True"] {
+        let (mut allocator, _) = allocator(conf);
+        allocator.malloc(12 * MIB - 512, StreamId::DEFAULT).unwrap();
+        allocator
+            .malloc(12 * MIB - 2048 * 512, StreamId::DEFAULT)
+            .unwrap();
+        allocator.malloc(3 * MIB, StreamId::DEFAULT).unwrap();
+        let segments = allocator.segments();
+        let blocks: Vec<usize> = segments.iter().map(|s| s.blocks.len()).collect();
+        assert_eq!(blocks, [1, 1, 2], "{conf}");
+    }
+}
+
 #[test]
 fn a_source_without_memory_is_out_of_memory() {
     let (mut allocator, _) = allocator("");
