@@ -164,11 +164,9 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         (key.flat_hash().wrapping_mul(FIBONACCI) >> shift) as usize
     }
 
-    /// The slot of `key`; otherwise the slot where the search ended and the steps it took.
+    /// The slot of `key`; otherwise the slot where the search ended and the steps it took. A table without slots ends it
+    /// at once.
     fn find(&self, key: K) -> Result<usize, (usize, u32)> {
-        if self.buckets == 0 {
-            return Err((0, 0));
-        }
         let (mut slot, mut distance) = (self.desired_slot(key), 0);
         while let Some(Some(entry)) = self.slots.get(slot)
             && entry.distance >= distance

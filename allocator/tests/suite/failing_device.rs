@@ -180,6 +180,22 @@ fn events_half_waited_for() {
     }
 }
 
+/// An error of earlier work, which the device reports at the next occasion, is not taken for one of the request.
+#[test]
+fn an_error_of_the_device_is_told_before_it_is_asked_for_memory() {
+    for conf in CONFS {
+        let mut allocator = allocator(conf);
+        let cached = malloc(&mut allocator, 40).unwrap();
+        allocator.free(cached).unwrap();
+        let error = DriverError::Failed("of a kernel".to_owned());
+        let faults = allocator.driver_mut().faults_mut();
+        faults.set_sticky(Some(error.clone()));
+        assert_eq!(malloc(&mut allocator, 40), Ok(cached), "{conf}");
+        assert_eq!(malloc(&mut allocator, 40), Err(Error::Driver(error)));
+        allocator.check().unwrap();
+    }
+}
+
 /// PyTorch first requests memory that fabric can share. On a device without fabric the first such call
 /// fails, and PyTorch requests memory by file descriptor from then on.
 #[test]
