@@ -217,9 +217,6 @@ impl<D: Driver> PyTorch<D> {
         if block.state != State::Free {
             return Err(Hazard::RestoreOfUsedBlock { addr: block.addr }.into());
         }
-        if block.addr != saved.addr {
-            return Err(changed("curr_block->ptr == block_state.ptr"));
-        }
         if block.size < saved.size {
             return Err(changed("curr_block->size == block_state.size"));
         }

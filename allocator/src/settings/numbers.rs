@@ -109,6 +109,8 @@ mod tests {
             ("0e-999", Some(0.0)),
             ("inf", Some(f64::INFINITY)),
             ("1e999", None),
+            ("1.5e999", None),
+            ("10e-400", None),
             ("1e-320", None),
             (" 5", Some(5.0)),
             ("5 ", Some(5.0)),

@@ -60,26 +60,27 @@ impl Reserves {
         of_class.map(|&(_, reserve)| reserve).or(self.default)
     }
 
-    /// Parses a list `[CLASS:SIZE,CLASS:SIZE]` that starts at `index`, in place of the former one. Returns
-    /// the index of its last token.
+    /// Parses a list `[CLASS:SIZE,CLASS:SIZE]` that starts at `index`. It replaces the former one, unless it is invalid.
+    /// Returns the index of its last token.
     pub(super) fn parse_classes(
         &mut self,
         tokens: &Tokens,
         index: usize,
     ) -> Result<usize, SettingsError> {
-        self.by_class.clear();
+        let mut by_class = Vec::new();
         let mut i = index + 1;
         while tokens.get(i)? != "]" {
             let class = tokens.get(i)?.to_owned();
             tokens.separator(i + 1)?;
             if let Some(reserve) = Reserve::parse(tokens.at(i + 2)?) {
-                self.by_class.push((class, reserve));
+                by_class.push((class, reserve));
             }
             i += 3;
             if tokens.get(i)? == "," {
                 i += 1;
             }
         }
+        self.by_class = by_class;
         Ok(i)
     }
 }

@@ -139,7 +139,7 @@ mod tests {
         for (count, text) in [
             (749_999, " 749999   "),
             (750_000, "    750 K "),
-            (10_000_000_000, "  10000 M "),
+            (1_000_000_000_000, "1000000 M "),
         ] {
             assert_eq!(Unit::Count.format(count, count), text);
         }

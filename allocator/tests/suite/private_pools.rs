@@ -1,4 +1,4 @@
-//! Private pools: which requests they serve, and what returns with them.
+//! Which memory serves a request: that of its stream, and of the private pool that accepts it. What returns with a pool.
 
 use std::collections::HashSet;
 
@@ -31,6 +31,21 @@ fn pool_of(allocator: &Allocator, addr: DeviceAddr) -> MempoolId {
     let is_there = |segment: &SegmentInfo| segment.address == addr;
     let segments = allocator.segments();
     segments.into_iter().find(is_there).unwrap().pool
+}
+
+/// Among the handles are numbers: 1 is `cudaStreamLegacy`, 2 `cudaStreamPerThread`.
+#[test]
+fn each_handle_of_a_stream_has_memory_of_its_own() {
+    let mut allocator = allocator("");
+    let streams = [0, 1, 2, 3, 5, 0x1000, 0x7fff_1234_5678, u64::MAX].map(StreamId);
+    let made = streams.map(|stream| malloc(&mut allocator, stream));
+    for addr in made {
+        allocator.free(addr).unwrap();
+    }
+    for (stream, addr) in streams.into_iter().zip(made).rev() {
+        assert_eq!(malloc(&mut allocator, stream), addr, "{stream:?}");
+    }
+    allocator.check().unwrap();
 }
 
 /// `torch.cuda.graph` directs the requests of its own stream only.

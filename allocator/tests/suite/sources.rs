@@ -53,6 +53,7 @@ fn allocator(conf: &str) -> (PyTorch<SimDevice>, Segments) {
 fn segments_come_from_the_source_and_return_to_it() {
     for conf in ["", "expandable_segments:True"] {
         let (mut allocator, segments) = allocator(conf);
+        assert!(format!("{allocator:?}").contains("source: own"));
         let sizes = [MIB, 3 * MIB, 30 * MIB];
         let made = sizes.map(|bytes| allocator.malloc(bytes, StreamId::DEFAULT).unwrap());
         assert!(made.iter().all(|addr| addr.0 >= BASE));

@@ -1,4 +1,4 @@
-//! Which pages of an expandable segment other processes open.
+//! Which pages of an expandable segment are mapped, and which of them other processes open.
 
 use super::*;
 use crate::driver::Driver as _;
@@ -82,4 +82,16 @@ fn a_block_is_shared_with_all_pages_that_contain_it() {
         );
         assert_eq!(shared(first, bytes), Ok(expected), "{bytes} at {first}");
     }
+}
+
+/// The list of its pages does not fit into the memory of the host.
+#[test]
+fn a_range_of_too_many_pages_is_a_lack_of_memory() {
+    let mut vm = Sharing(SimDevice::new(&SimConfig::default()));
+    let mut segment = ExpandableSegment::reserve(&mut vm, PAGE, PAGE).unwrap();
+    (segment.page_size, segment.page_count) = (1, 1 << 60);
+    let base = segment.base();
+    let failures = LaterFailures::AreErrors;
+    let mapped = segment.map(&mut vm, &mut None, failures, base, 1 << 60);
+    assert_eq!(mapped, Ok(None));
 }
