@@ -69,8 +69,7 @@ pub trait Allocator: Send {
     /// Limits reserved memory to so many bytes from here on, or removes the limit. Memory reserved beyond it is kept. Returns
     /// whether this allocator has such a limit. One without it ignores the call, and its caller may limit the device: this is
     /// the default.
-    fn set_memory_limit(&mut self, bytes: Option<u64>) -> bool {
-        let _ = bytes;
+    fn set_memory_limit(&mut self, _bytes: Option<u64>) -> bool {
         false
     }
 

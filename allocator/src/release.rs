@@ -119,10 +119,16 @@ mod tests {
 
     #[test]
     fn releases_are_written_as_people_write_them() {
-        for text in ["2.11", "2.11.0", "v2.11.0+cu130", " 2.11.0a0+git1 "] {
+        for text in [
+            "2.11",
+            "2.11.0",
+            "v2.11.0+cu130",
+            "2.11.0+cpu",
+            " 2.11.0a0+git1 ",
+        ] {
             assert_eq!(text.parse(), Ok(two(11)), "{text}");
         }
-        for text in ["", "2", "2.x", "11", "2.11.x"] {
+        for text in ["", "2", "2.x", "11", "2.11.x", "2.11.x1"] {
             assert_eq!(text.parse::<Release>(), Err(ParseReleaseError), "{text}");
         }
     }

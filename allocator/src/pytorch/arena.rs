@@ -283,6 +283,23 @@ mod tests {
     }
 
     #[test]
+    fn there_is_room_for_fewer_values_than_ids() {
+        let most = u32::MAX as usize - HEADROOM;
+        for (slots, vacant, has_room) in [
+            (most - 1, 0, true),
+            (most, 0, false),
+            (most, 1, true),
+            (most + 1, 1, false),
+        ] {
+            let arena = Arena {
+                slots: vec![(); slots],
+                vacant: vec![Id::FIRST; vacant],
+            };
+            assert_eq!(arena.has_room(), has_room, "{slots}, {vacant} vacant");
+        }
+    }
+
+    #[test]
     fn ids_are_ordered_and_shown_by_their_slots() {
         let [low, high] = [0, 7].map(Id::<String>::of_index);
         assert!(low < high && low <= low && Id::FIRST == low);

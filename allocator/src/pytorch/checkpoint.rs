@@ -217,9 +217,6 @@ impl<D: Driver> PyTorch<D> {
         if block.state != State::Free {
             return Err(Hazard::RestoreOfUsedBlock { addr: block.addr }.into());
         }
-        if block.addr != saved.addr {
-            return Err(changed("curr_block->ptr == block_state.ptr"));
-        }
         if block.size < saved.size {
             return Err(changed("curr_block->size == block_state.size"));
         }
@@ -257,46 +254,31 @@ impl<D: Driver> PyTorch<D> {
                 break;
             };
             if left == 0 && self.blocks[id].is_expandable() {
-                return self.ensure_tail(id);
+                break;
             }
             let addr = self.blocks[id].addr;
             if saved.is_allocated {
                 allocated.push(addr);
             } else {
                 self.free(addr)?;
-                self.ensure_free_as_saved(id, saved)?;
+                // Behind it, only new memory of the segment can be free. Before it can be a free block if it was not
+                // mapped at the checkpoint.
+                if self.blocks[id].addr != saved.addr {
+                    return Err(changed("curr_block->ptr == block_state.ptr"));
+                }
             }
             next = self.blocks[id].next;
         }
         Ok(())
     }
 
-    /// Ensures that a freed block is as it was, except that it may have got the new memory of its segment.
-    fn ensure_free_as_saved(&self, id: BlockId, saved: &SavedBlock) -> Result<(), Error> {
-        let block = &self.blocks[id];
-        if block.addr != saved.addr {
-            return Err(changed("curr_block->ptr == block_state.ptr"));
-        }
-        let grew = block.size > saved.size && self.is_before_tail(id);
-        match self.rules.grown_segment {
-            _ if block.size == saved.size => Ok(()),
-            GrownSegment::Restored if grew => Ok(()),
-            GrownSegment::Restored => Err(changed(
-                "curr_block->size == block_state.size || \
-                 (is_last_mapped && curr_block->size >= block_state.size)",
-            )),
-            GrownSegment::Refused => Err(changed("curr_block->size == block_state.size")),
-        }
-    }
-
-    /// Ensures that a block is the unmapped rest of an expandable segment, or new free memory before it.
+    /// Ensures that a block is the unmapped rest of an expandable segment, or a new block before it, which streams may
+    /// still use.
     fn ensure_tail(&self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
         match self.rules.grown_segment {
             _ if self.is_tail(id) => Ok(()),
-            GrownSegment::Restored if block.state == State::Free && self.is_before_tail(id) => {
-                Ok(())
-            }
+            GrownSegment::Restored if self.is_before_tail(id) => Ok(()),
             GrownSegment::Restored => Err(CheckpointError::TailGone.into()),
             GrownSegment::Refused if block.next.is_some() => {
                 Err(changed("curr_block->next == nullptr"))

@@ -339,21 +339,16 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
+    /// Removes the streams of a block that a capture recorded. PyTorch builds a new set from the others, in which they
+    /// have the same order.
     fn forget_streams_of_capture(&mut self, id: BlockId) {
         let Some(uses) = self.blocks[id].uses else {
             return;
         };
         let events = &mut self.events;
-        let streams = &mut events.uses[uses].streams;
-        let is_done = |key| events.recorded_in_capture.contains(&(id, key));
-        let (done, left): (Vec<_>, Vec<_>) = streams.keys().partition(|&k| is_done(k));
-        if done.is_empty() {
-            return;
-        }
-        // PyTorch builds a new set from the remaining streams, so the order may change.
-        streams.reset();
-        for &key in &left {
-            streams.insert(key, ());
+        let recorded = events.recorded_in_capture.iter();
+        for &(_, key) in recorded.filter(|(block, _)| *block == id) {
+            events.uses[uses].streams.remove(key);
         }
     }
 }

@@ -25,7 +25,7 @@ struct Entry<K, V> {
 /// A map from `K` to `V`.
 #[derive(Clone, Debug)]
 pub(super) struct FlatHashMap<K, V> {
-    /// `buckets` slots that hashes point to, plus overflow slots for the last ones.
+    /// `buckets` slots that hashes point to, and further ones for what the last of them cannot hold.
     slots: Vec<Option<Entry<K, V>>>,
     /// A power of two, or 0.
     buckets: usize,
@@ -164,11 +164,9 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         (key.flat_hash().wrapping_mul(FIBONACCI) >> shift) as usize
     }
 
-    /// The slot of `key`; otherwise the slot where the search ended and the steps it took.
+    /// The slot of `key`; otherwise the slot where the search ended and the steps it took. A table without slots ends it
+    /// at once.
     fn find(&self, key: K) -> Result<usize, (usize, u32)> {
-        if self.buckets == 0 {
-            return Err((0, 0));
-        }
         let (mut slot, mut distance) = (self.desired_slot(key), 0);
         while let Some(Some(entry)) = self.slots.get(slot)
             && entry.distance >= distance
@@ -203,7 +201,6 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
                     continue;
                 }
                 Some(_) => moving.distance += 1,
-                None if max < u32::MAX => break,
                 None => {
                     self.slots.push(Some(moving));
                     return Ok(());
@@ -223,8 +220,7 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         let spare = std::mem::take(&mut self.spare);
         let mut old = std::mem::replace(&mut self.slots, spare);
         self.buckets = (2 * self.buckets).max(MIN_BUCKETS);
-        let overflow = self.buckets.trailing_zeros().max(MIN_LOOKUPS) as usize - 1;
-        self.slots.resize_with(self.buckets + overflow, || None);
+        self.slots.resize_with(self.buckets, || None);
         self.len = 0;
         for entry in old.drain(..).flatten() {
             self.insert(entry.key, entry.value);

@@ -369,6 +369,20 @@ mod tests {
         prop::collection::vec(units, 1..300)
     }
 
+    #[test]
+    fn no_block_serves_a_request_that_no_device_has_memory_for() {
+        let mut blocks = Arena::default();
+        let mut set = FreeBlocks::default();
+        for tib in [4, 5, 6] {
+            let id = blocks.insert(Block::of_size(DeviceAddr::NULL, tib << 40));
+            set.insert(blocks.slots(), id);
+        }
+        set.settle(blocks.slots());
+        for size in [7 << 40, 1 << 63, (1 << 63) + MIN_BLOCK, u64::MAX - 511] {
+            assert_eq!(set.best_fit(blocks.slots(), size), None, "{size}");
+        }
+    }
+
     proptest! {
         /// Compares with a sorted set of the same entries.
         #[test]

@@ -80,8 +80,9 @@ impl<D: Driver> PyTorch<D> {
     /// The limit as a fraction of device memory; 1 without a limit.
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {
-        self.limit
-            .map_or(1.0, |limit| limit as f64 / self.total_memory.max(1) as f64)
+        self.limit.map_or(1.0, |limit| {
+            limit as f64 / (self.total_memory as f64).max(1.0)
+        })
     }
 
     /// Refuses a request under `throw_on_cudamalloc_oom` if its segment would exceed the fraction of memory

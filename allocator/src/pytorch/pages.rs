@@ -82,7 +82,7 @@ impl ExpandableSegment {
     }
 
     /// Maps the pages that contain `bytes` bytes from `addr`, the start of a page. Returns their size
-    /// in bytes, or `None` if the device is out of memory. On failure the pages are unchanged.
+    /// in bytes, or `None` if the device is out of memory. On failure the pages are empty.
     ///
     /// PyTorch first requests memory that can be shared by fabric. If the first attempt fails for
     /// another reason than lack of memory, it uses file descriptors from then on. If the first attempt
@@ -104,7 +104,6 @@ impl ExpandableSegment {
             }
             self.pages.resize(pages.end, Page::Empty);
         }
-        let before = self.pages[pages.clone()].to_vec();
         let undecided = kind.is_none();
         let asked = *kind.get_or_insert(HandleKind::Fabric);
         let is_lack_of_memory =
@@ -118,7 +117,7 @@ impl ExpandableSegment {
             Err(_) if is_lack_of_memory => Ok(None),
             Err(error) => Err(error),
         };
-        self.undo(vm, pages.start, &before);
+        self.undo(vm, pages);
         if undecided && failure.is_err() {
             *kind = Some(HandleKind::FileDescriptor);
             return self.map(vm, kind, failures, addr, bytes);
@@ -234,13 +233,11 @@ impl ExpandableSegment {
         )
     }
 
-    /// Restores the pages from `first` on, as far as the device allows.
-    fn undo(&mut self, vm: &mut dyn VirtualMemory, first: usize, before: &[Page]) {
-        for (page, &before) in (first..).zip(before) {
-            if self.pages[page] != before {
-                // If this fails, the page keeps its state for the next operation.
-                let _ = self.empty(vm, page);
-            }
+    /// Empties the pages of a mapping that failed, as far as the device allows.
+    fn undo(&mut self, vm: &mut dyn VirtualMemory, pages: Range<usize>) {
+        for page in pages {
+            // If this fails, the page keeps its state for the next operation.
+            let _ = self.empty(vm, page);
             if let Page::Mapped(handle) = self.pages[page] {
                 self.pages[page] = Page::Stray(handle);
             }
@@ -268,3 +265,6 @@ impl ExpandableSegment {
         self.base.offset(page as u64 * self.page_size)
     }
 }
+
+#[cfg(test)]
+mod tests;

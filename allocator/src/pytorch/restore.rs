@@ -170,12 +170,12 @@ impl<D: Driver> PyTorch<D> {
             self.blocks[id].requested = info.requested_size;
             self.restore_block(id, info.state)?;
         }
-        // Whether a free block is split is known only once all blocks exist.
-        let mut at = Some(whole);
-        while let Some(id) = at.filter(|&id| self.blocks[id].is_mapped()) {
+        // Whether a free block is split is known only once all blocks exist. In expandable segments it does not count.
+        let mut at = Some(whole).filter(|&id| !self.blocks[id].is_expandable());
+        while let Some(id) = at {
             let block = &self.blocks[id];
             at = block.next;
-            if block.is_idle() && block.is_split() && !block.is_expandable() {
+            if block.is_idle() && block.is_split() {
                 let bytes = block.size;
                 self.stats.inactive_split.increase(segment.kind, 1);
                 self.stats

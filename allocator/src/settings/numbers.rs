@@ -41,16 +41,12 @@ pub(super) fn stod(text: &str) -> Option<f64> {
     let text = text.trim_start_matches(is_space);
     let end = number_prefix(text);
     let value: f64 = text[..end].parse().ok()?;
-    let spelled_in_digits = text[..end].bytes().any(|b| b.is_ascii_digit());
-    if !spelled_in_digits {
-        return Some(value); // inf, nan
-    }
     let mantissa = text[..end].split(['e', 'E']).next().unwrap_or_default();
-    let is_zero = !mantissa.bytes().any(|b| matches!(b, b'1'..=b'9'));
-    (value.is_normal() || is_zero).then_some(value)
+    let is_zero_or_word = !mantissa.bytes().any(|b| matches!(b, b'1'..=b'9'));
+    (value.is_normal() || is_zero_or_word).then_some(value)
 }
 
-/// The length of the prefix of `text` that is a decimal number, `inf` or `nan`.
+/// The length of the prefix of `text` that is a decimal number, `inf` or `nan`. A prefix without digits is no number.
 fn number_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits_from = |mut i: usize| {
@@ -67,16 +63,8 @@ fn number_prefix(text: &str) -> usize {
         }
     }
     let mut end = digits_from(start);
-    let mut digits = end - start;
     if bytes.get(end) == Some(&b'.') {
-        let after = digits_from(end + 1);
-        digits += after - (end + 1);
-        if digits > 0 {
-            end = after;
-        }
-    }
-    if digits == 0 {
-        return 0;
+        end = digits_from(end + 1);
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'-' | b'+')));
@@ -121,12 +109,19 @@ mod tests {
             ("0e-999", Some(0.0)),
             ("inf", Some(f64::INFINITY)),
             ("1e999", None),
+            ("1.5e999", None),
+            ("10e-400", None),
             ("1e-320", None),
             (" 5", Some(5.0)),
             ("5 ", Some(5.0)),
             ("1e+2", Some(100.0)),
             ("1e+", Some(1.0)),
             ("1e-", Some(1.0)),
+            ("1x5", Some(1.0)),
+            ("1.e3", Some(1000.0)),
+            ("-.e3", None),
+            ("e3", None),
+            ("+e3", None),
             ("12.34e1x", Some(123.4)),
             ("-.", None),
             ("-", None),

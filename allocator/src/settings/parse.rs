@@ -56,7 +56,6 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
         match key {
             _ if reads(Parser::Cuda, release, key) => return tokens.skip_value(i),
             _ if !reads(Parser::Shared, release, key) => return Err(unknown(key, "Accelerator")),
-            "large_segment_size_mb" => tokens.get(value).map(|_| ())?,
             "max_split_size_mb" => {
                 let limit = size_above(key, tokens.unsigned(value)?, settings)?;
                 settings.max_split_size = Some(limit);
@@ -76,6 +75,7 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
             "pinned_use_background_threads" => {
                 settings.pinned.use_background_threads = tokens.boolean(value)?;
             }
+            // Read above.
             _ => return tokens.skip_value(i),
         }
         Ok(value)
@@ -121,7 +121,6 @@ fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsEr
                 settings.reserves.default = reserve.or(settings.reserves.default);
             }
             "expandable_segments_reserve_by_class" => {
-                tokens.separator(i + 1)?;
                 return settings.reserves.parse_classes(tokens, value);
             }
             "throw_on_cudamalloc_oom" => {

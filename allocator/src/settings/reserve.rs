@@ -60,26 +60,27 @@ impl Reserves {
         of_class.map(|&(_, reserve)| reserve).or(self.default)
     }
 
-    /// Parses a list `[CLASS:SIZE,CLASS:SIZE]` that starts at `index`, in place of the former one. Returns
-    /// the index of its last token.
+    /// Parses a list `[CLASS:SIZE,CLASS:SIZE]` that starts at `index`. It replaces the former one, unless it is invalid.
+    /// Returns the index of its last token.
     pub(super) fn parse_classes(
         &mut self,
         tokens: &Tokens,
         index: usize,
     ) -> Result<usize, SettingsError> {
-        self.by_class.clear();
+        let mut by_class = Vec::new();
         let mut i = index + 1;
         while tokens.get(i)? != "]" {
             let class = tokens.get(i)?.to_owned();
             tokens.separator(i + 1)?;
             if let Some(reserve) = Reserve::parse(tokens.at(i + 2)?) {
-                self.by_class.push((class, reserve));
+                by_class.push((class, reserve));
             }
             i += 3;
             if tokens.get(i)? == "," {
                 i += 1;
             }
         }
+        self.by_class = by_class;
         Ok(i)
     }
 }
@@ -110,7 +111,24 @@ mod tests {
         assert_eq!(reserves.of(Some("serving")), Some(Reserve::Fraction(0.5)));
         assert_eq!(reserves.of(Some("bad")), Some(Reserve::Fraction(0.25)));
         assert_eq!(reserves.of(None), Some(Reserve::Fraction(0.25)));
-        let open = Tokens::new("[serving:0.5");
-        assert!(reserves.parse_classes(&open, 0).is_err());
+    }
+
+    /// Where a list ends decides which of PyTorch's functions fails: the one that reads a token for the parser, or the
+    /// one behind its `[]`.
+    #[test]
+    fn a_list_that_is_not_closed_fails_where_its_next_token_is_read() {
+        for (open, place) in [
+            ("[", "AllocatorConfig.h\":124"),
+            ("[serving", "AllocatorConfig.h\":124"),
+            ("[serving:", "AllocatorConfig.h\":55"),
+            ("[serving:0.5", "AllocatorConfig.h\":124"),
+            ("[serving:0.5,", "AllocatorConfig.h\":124"),
+        ] {
+            let error = Reserves::default().parse_classes(&Tokens::new(open), 0);
+            let Err(SettingsError::EndsEarly { place: found, .. }) = error else {
+                panic!("{open}: {error:?}");
+            };
+            assert_eq!(found, place, "{open}");
+        }
     }
 }

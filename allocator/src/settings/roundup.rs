@@ -49,7 +49,6 @@ impl RoundupDivisions {
         let mut last = None;
         while i < tokens.len() && tokens.get(i)? != "]" {
             let label = tokens.get(i)?;
-            tokens.separator(i + 1)?;
             let divisions = tokens.unsigned(i + 2)?;
             if divisions != 0 && !divisions.is_power_of_two() {
                 return Err(out_of_range(

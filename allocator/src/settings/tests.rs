@@ -7,8 +7,16 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn settings_strings_are_split_at_top_level_commas() {
-    let conf = "a:[1:2,3:4], b:1,,c";
-    let expected = [("a", "a:[1:2,3:4]"), ("b", " b:1"), ("", ""), ("c", "c")];
+    let conf = "a:[1:2,3:4], b:1,,c,d:[[1],2],e:]1,f";
+    let expected = [
+        ("a", "a:[1:2,3:4]"),
+        ("b", " b:1"),
+        ("", ""),
+        ("c", "c"),
+        ("d", "d:[[1],2]"),
+        ("e", "e:]1"),
+        ("f", "f"),
+    ];
     assert!(written(conf).eq(expected));
 }
 
@@ -32,16 +40,29 @@ fn each_parse_resets_some_keys_and_keeps_others() {
          roundup_power2_divisions:4,expandable_segments:True,per_process_memory_fraction:0.5",
     )
     .unwrap();
-    assert_eq!(settings.max_split_size, Some(100 * MIB));
+    assert_eq!(settings.max_split_size(), Some(100 * MIB));
     settings.apply("pinned_num_register_threads:4").unwrap();
     assert_eq!(settings.max_split_size, None);
     assert_eq!(settings.garbage_collection_threshold, 0.0);
     assert_eq!(settings.roundup, RoundupDivisions::default());
     assert_eq!(settings.max_non_split_rounding, 32 * MIB);
-    assert_eq!(settings.large_segment_size, 32 * MIB);
+    assert_eq!(settings.large_segment_size(), 32 * MIB);
     assert!(settings.expandable_segments);
     assert_eq!(settings.per_process_memory_fraction, 0.5);
     assert_eq!(settings.pinned.num_register_threads, 4);
+}
+
+#[test]
+fn until_2_10_a_parse_keeps_the_rounding_of_oversize_blocks() {
+    for (release, kept) in [(6, true), (9, true), (10, true), (11, false), (15, false)] {
+        let settings = Settings::of_release(two(release));
+        let mut settings = settings
+            .started_with("max_non_split_rounding_mb:64")
+            .unwrap();
+        settings.apply("backend:native").unwrap();
+        let expected = if kept { 64 * MIB } else { 20 * MIB };
+        assert_eq!(settings.max_non_split_rounding, expected, "2.{release}");
+    }
 }
 
 #[test]

@@ -89,7 +89,6 @@ impl Tokens {
 
     /// The index of the last token of the value for the key at `index`.
     pub(super) fn skip_value(&self, index: usize) -> Result<usize, SettingsError> {
-        self.separator(index + 1)?;
         let value = index + 2;
         if self.get(value)? != "[" {
             return Ok(value);

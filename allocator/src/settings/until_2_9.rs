@@ -164,6 +164,12 @@ mod tests {
             ),
             (",", "Unrecognized CachingAllocator option: ,"),
             ("expandable_segments:True,", ""),
+            (
+                "backend:cudaMallocAsync",
+                "config[i] == get()->name() INTERNAL ASSERT FAILED at \
+                 \"/pytorch/c10/cuda/CUDAAllocatorConfig.cpp\":288, please report a bug to PyTorch. \
+                 Allocator backend parsed at runtime != allocator backend parsed at load time",
+            ),
         ] {
             let printed = settings(two(9), conf).err().unwrap_or_default();
             assert_eq!(printed, message, "{conf}");

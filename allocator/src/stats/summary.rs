@@ -121,3 +121,27 @@ impl Report {
         self.line(&format!(" {name:<21} | {} ", cells.join(" | ")));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `_format_size` and `_format_count` of `torch/cuda/memory.py`.
+    #[test]
+    fn figures_have_the_unit_that_suits_and_at_most_the_largest() {
+        for (bytes, text) in [
+            (768 * 1024 - 1, "786431 B  "),
+            (768 * 1024, "   768 KiB"),
+            (i64::MAX, "  8191 PiB"),
+        ] {
+            assert_eq!(Unit::Bytes.format(bytes, bytes), text);
+        }
+        for (count, text) in [
+            (749_999, " 749999   "),
+            (750_000, "    750 K "),
+            (1_000_000_000_000, "1000000 M "),
+        ] {
+            assert_eq!(Unit::Count.format(count, count), text);
+        }
+    }
+}

@@ -1,12 +1,12 @@
 //! The device breaks in the middle of a call, so that even the cleanup fails. Once it works again, no
 //! memory is lost.
 
-use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{Allocator as _, PyTorch};
 
 const MIB: u64 = 1 << 20;
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
@@ -180,20 +180,38 @@ fn events_half_waited_for() {
     }
 }
 
+/// An error of earlier work, which the device reports at the next occasion, is told before anything is tried.
+#[test]
+fn a_device_with_an_error_is_not_asked_for_memory() {
+    for conf in CONFS {
+        let mut allocator = allocator(conf);
+        allocator.set_memory_limit(Some(50 * MIB));
+        malloc(&mut allocator, 40).unwrap();
+        let error = DriverError::Failed("of a kernel".to_owned());
+        let faults = allocator.driver_mut().faults_mut();
+        faults.set_sticky(Some(error.clone()));
+        let before = allocator.stats().clone();
+        assert_eq!(malloc(&mut allocator, 40), Err(Error::Driver(error)));
+        assert_eq!(*allocator.stats(), before, "no step was taken");
+    }
+}
+
 /// PyTorch first requests memory that fabric can share. On a device without fabric the first such call
 /// fails, and PyTorch requests memory by file descriptor from then on.
 #[test]
 fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
-    let mut allocator = allocator("expandable_segments:True");
-    fail_second_call(&mut allocator); // the first reserves addresses
-    let live = malloc(&mut allocator, 90).unwrap();
-    assert_eq!(allocator.stats().num_alloc_retries, 0);
-    // Another failure is not a lack of memory.
-    fail_second_call(&mut allocator);
-    let error = malloc(&mut allocator, 90).unwrap_err();
-    assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
-    allocator.free(live).unwrap();
-    allocator.check().unwrap();
+    for release in [two(12), two(13)] {
+        let mut allocator = of_release(release, "expandable_segments:True");
+        fail_second_call(&mut allocator); // the first reserves addresses
+        let live = malloc(&mut allocator, 90).unwrap();
+        assert_eq!(allocator.stats().num_alloc_retries, 0);
+        // Another failure is not a lack of memory.
+        fail_second_call(&mut allocator);
+        let error = malloc(&mut allocator, 90).unwrap_err();
+        assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
+        allocator.free(live).unwrap();
+        allocator.check().unwrap();
+    }
 }
 
 /// Until 2.12, any failure to get memory counts as a lack of memory after fabric has worked once. From 2.13

@@ -21,6 +21,7 @@ mod originals;
 mod placement;
 mod plans;
 mod pool;
+mod private_pools;
 mod properties;
 mod queries;
 mod quilting;

@@ -29,9 +29,10 @@ fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
             let victim = next(live.len() as u64) as usize;
             let addr = DeviceAddr(live.swap_remove(victim));
             if next(8) == 0 {
-                allocator
-                    .record_stream(addr, StreamId::nth(next(4) as u32))
-                    .unwrap();
+                for _ in 0..next(8) {
+                    let stream = StreamId::nth(next(8) as u32);
+                    allocator.record_stream(addr, stream).unwrap();
+                }
             }
             allocator.free(addr).unwrap();
         }

@@ -186,6 +186,22 @@ fn largest_free_is_the_largest_servable_request() {
     allocator.free(held).unwrap();
 }
 
+/// PyTorch warns, and goes on without them.
+#[test]
+fn expandable_segments_are_off_on_a_device_without_virtual_memory() {
+    let conf = "expandable_segments:True";
+    let config = SimConfig {
+        virtual_memory: false,
+        ..SimConfig::default()
+    };
+    let mut allocator = on(&config, conf);
+    assert!(!allocator.settings().expandable_segments());
+    allocator.apply_settings(conf).unwrap();
+    assert!(!allocator.settings().expandable_segments());
+    malloc(&mut allocator, MIB);
+    assert!(!allocator.segments()[0].is_expandable);
+}
+
 #[test]
 fn a_device_without_memory_serves_nothing() {
     for conf in ["", "expandable_segments:True", "max_split_size_mb:20"] {

@@ -312,3 +312,16 @@ fn a_reset_sets_peaks_to_the_current_values_under_every_policy() {
         assert!(reserved.peak >= allocated.peak, "{}", policy.name);
     }
 }
+
+/// The limit of the device is the same for every policy; a limit of its own has the reference.
+#[test]
+fn only_the_reference_limits_itself() {
+    for policy in POLICIES.iter().filter(|policy| !policy.offline) {
+        let device = SimDevice::new(&SimConfig::default());
+        let mut allocator = policy::build(policy.name, device, "").unwrap();
+        let has_limit = allocator.set_memory_limit(Some(1 << 20));
+        assert_eq!(has_limit, policy.name == "pytorch", "{}", policy.name);
+        let served = allocator.malloc(30 << 20, StreamId::DEFAULT).is_ok();
+        assert_eq!(served, !has_limit, "{}", policy.name);
+    }
+}

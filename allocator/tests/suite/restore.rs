@@ -218,36 +218,56 @@ fn impossible_states_are_refused() {
 fn impossible_runs_of_expandable_segments_are_refused() {
     const PAGE: u64 = 20 << 20;
     let base = DeviceAddr(0x200_0000_0000);
-    let run = |pages_before: u64, bytes: u64| SegmentInfo {
+    let run_at = |offset: u64, bytes: u64| SegmentInfo {
         device: 0,
-        address: base.offset(pages_before * PAGE),
+        address: base.offset(offset),
         stream: StreamId::DEFAULT,
         kind: PoolKind::Large,
         pool: MempoolId::DEFAULT,
         is_expandable: true,
         blocks: vec![BlockInfo::new(
-            base.offset(pages_before * PAGE),
+            base.offset(offset),
             bytes,
             bytes,
             BlockState::ActiveAllocated,
         )],
     };
+    let run = |pages_before: u64, bytes: u64| run_at(pages_before * PAGE, bytes);
     let restore = |runs: &[SegmentInfo]| {
         let settings = Settings::from_conf("expandable_segments:True").unwrap();
         Reference::restore(SimDevice::new(&config()), settings, runs)
     };
-    restore(&[run(0, PAGE), run(2, PAGE)])
-        .unwrap()
-        .check()
-        .unwrap();
+    // 1 1/8 of the memory, in whole pages.
+    let pages = (config().capacity * 9 / 8).div_ceil(PAGE);
+    for last in [2, pages - 1] {
+        let restored = restore(&[run(0, PAGE), run(last, PAGE)]);
+        restored.unwrap().check().unwrap();
+    }
     for (runs, why) in [
         ([run(0, PAGE), run(1, PAGE)], "begins where the run before"),
         ([run(0, PAGE), run(2, PAGE + 512)], "not whole pages"),
+        (
+            [run(0, PAGE), run_at(2 * PAGE + 512, PAGE)],
+            "not whole pages",
+        ),
+        ([run(0, PAGE), run(pages - 1, 2 * PAGE)], "not whole pages"),
         ([run(0, PAGE), run(1 << 10, PAGE)], "not whole pages"),
     ] {
         let error = restore(&runs).map(drop).unwrap_err().to_string();
         assert!(error.contains(why), "{error}, expected: {why}");
     }
+    let mut below = run(0, PAGE);
+    below.address = DeviceAddr(base.0 - PAGE);
+    below.blocks[0].address = below.address;
+    let recorded = below.address;
+    let error = restore(&[below]).map(drop).unwrap_err();
+    assert_eq!(
+        error,
+        RestoreError::Placed {
+            recorded,
+            placed: base
+        }
+    );
 }
 
 /// Memory that another stream may still use is not reused until the device reports the stream
@@ -282,6 +302,25 @@ fn blocks_pending_free_wait_for_their_streams() {
     assert_ne!(malloc(&mut restored), pending);
     restored.driver_mut().streams_mut().complete_all();
     assert_eq!(malloc(&mut restored), pending);
+}
+
+#[test]
+fn peaks_include_restored_blocks_that_wait() {
+    const BYTES: u64 = 30 << 20;
+    let config = SimConfig {
+        hold_events: true,
+        ..config()
+    };
+    let mut original = PyTorch::new(SimDevice::new(&config), Settings::default());
+    let [_, pending] = [0; 2].map(|_| original.malloc(BYTES, StreamId::DEFAULT).unwrap());
+    original.record_stream(pending, StreamId::nth(1)).unwrap();
+    original.free(pending).unwrap();
+    let (settings, segments) = (Settings::default(), original.segments());
+    let mut restored = Reference::restore(SimDevice::new(&config), settings, &segments).unwrap();
+    restored.empty_cache().unwrap();
+    let (blocks, bytes) = (restored.stats().active(), restored.stats().active_bytes());
+    assert_eq!((blocks.all().current, blocks.all().peak), (1, 2));
+    assert_eq!(bytes.all().peak.cast_unsigned(), 2 * BYTES);
 }
 
 /// Restores what an allocator holds, on a device that places it there.
@@ -333,6 +372,7 @@ fn private_pools_are_restored_with_one_user() {
 
         let mut restored = restored(&original, &settings);
         assert_eq!(restored.pool_use_count(POOL), Ok(1), "{conf}");
+        assert_eq!(restored.stats().num_device_alloc, 0, "{conf}");
         restored.release_pool(POOL).unwrap();
         live.push(outside);
         for addr in live {

@@ -53,6 +53,7 @@ fn allocator(conf: &str) -> (PyTorch<SimDevice>, Segments) {
 fn segments_come_from_the_source_and_return_to_it() {
     for conf in ["", "expandable_segments:True"] {
         let (mut allocator, segments) = allocator(conf);
+        assert!(format!("{allocator:?}").contains("source: own"));
         let sizes = [MIB, 3 * MIB, 30 * MIB];
         let made = sizes.map(|bytes| allocator.malloc(bytes, StreamId::DEFAULT).unwrap());
         assert!(made.iter().all(|addr| addr.0 >= BASE));
@@ -69,6 +70,22 @@ fn segments_come_from_the_source_and_return_to_it() {
         assert!(segments.lock().unwrap().is_empty());
         assert_eq!(allocator.stats().reserved_bytes.all().current, 0);
         allocator.check().unwrap();
+    }
+}
+
+/// Blocks of expandable segments are split for any remainder, blocks of other segments only if it is large.
+#[test]
+fn blocks_of_a_source_are_split_as_those_of_plain_segments() {
+    for conf in ["", "expandable_segments:True"] {
+        let (mut allocator, _) = allocator(conf);
+        allocator.malloc(12 * MIB - 512, StreamId::DEFAULT).unwrap();
+        allocator
+            .malloc(12 * MIB - 2048 * 512, StreamId::DEFAULT)
+            .unwrap();
+        allocator.malloc(3 * MIB, StreamId::DEFAULT).unwrap();
+        let segments = allocator.segments();
+        let blocks: Vec<usize> = segments.iter().map(|s| s.blocks.len()).collect();
+        assert_eq!(blocks, [1, 1, 2], "{conf}");
     }
 }
 

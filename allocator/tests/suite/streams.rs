@@ -255,6 +255,26 @@ fn queues_are_in_the_order_of_a_table_of_those_that_wait() {
     assert!(differ > 0, "no two of these streams collide");
 }
 
+/// A block that many streams use leaves a larger table behind.
+#[test]
+fn streams_are_in_the_order_of_a_new_table() {
+    let order = |allocator: &mut Allocator, streams: &[StreamId]| {
+        let addr = malloc(allocator);
+        free_used_by(allocator, addr, streams);
+        for &stream in streams {
+            complete(allocator, stream);
+        }
+        recorded(allocator)
+    };
+    let many: Vec<StreamId> = (1..20).map(StreamId::nth).collect();
+    let (mut new, mut used) = (allocator(), allocator());
+    for (a, b) in (1..16).flat_map(|a| (1..16).map(move |b| (a, b))) {
+        let streams = [a, b].map(StreamId::nth);
+        order(&mut used, &many);
+        assert_eq!(order(&mut used, &streams), order(&mut new, &streams));
+    }
+}
+
 #[test]
 fn events_are_used_again() {
     let mut allocator = allocator();

@@ -38,32 +38,77 @@ proptest! {
 
 #[test]
 fn a_reset_table_behaves_like_a_new_one() {
-    let mut new = FlatHashMap::default();
-    let mut reset = FlatHashMap::default();
-    (0..100).for_each(|key: u64| reset.insert(key * 0x1000, ()));
-    reset.reset();
-    assert!(reset.is_empty());
-    for map in [&mut new, &mut reset] {
-        (0..4).for_each(|key: u64| map.insert(key * 0x1000, ()));
+    for is_emptied in [false, true] {
+        let mut new = FlatHashMap::default();
+        let mut reset = FlatHashMap::default();
+        (0..100).for_each(|key: u64| reset.insert(key * 0x1000, ()));
+        if is_emptied {
+            (0..100).for_each(|key: u64| reset.remove(key * 0x1000));
+        }
+        reset.reset();
+        assert!(reset.is_empty());
+        for map in [&mut new, &mut reset] {
+            (0..4).for_each(|key: u64| map.insert(key * 0x1000, ()));
+        }
+        assert!(
+            reset.keys().eq(new.keys()),
+            "the order differs from that of a new table"
+        );
     }
-    assert!(
-        reset.keys().eq(new.keys()),
-        "the order differs from that of a new table"
-    );
+}
+
+/// Keys whose hashes are the numbers from `first` on.
+fn keys_with_hashes_from(first: u64) -> impl Iterator<Item = u64> {
+    let inverse = inverse();
+    (first..).map(move |hash| hash.wrapping_mul(inverse))
 }
 
 #[test]
 fn keys_that_all_collide_do_not_exhaust_memory() {
-    // Multiples of the inverse: k hashes to k, so all go to slot 0.
-    let inverse = inverse();
-    let keys = || (1..=500_u64).map(|k| k.wrapping_mul(inverse));
+    // In the first slot, and in the last one.
+    for first in [1, u64::MAX - 1000] {
+        let keys = || keys_with_hashes_from(first).take(500);
+        let mut map = FlatHashMap::default();
+        keys().for_each(|key| map.insert(key, key));
+        assert!(keys().all(|key| map.get(key) == Some(key)));
+        assert_eq!(map.keys().count(), 500);
+        assert_eq!(map.buckets, HUGE);
+        keys().for_each(|key| map.remove(key));
+        assert!(map.is_empty());
+    }
+}
+
+#[test]
+fn a_huge_table_grows_if_a_64th_of_it_is_in_use() {
     let mut map = FlatHashMap::default();
-    keys().for_each(|key| map.insert(key, key));
-    assert!(keys().all(|key| map.get(key) == Some(key)));
-    assert_eq!(map.keys().count(), 500);
-    assert!(map.slots.len() < 1 << 18, "{}", map.slots.len());
-    keys().for_each(|key| map.remove(key));
-    assert!(map.is_empty());
+    let mut keys = keys_with_hashes_from(1);
+    keys.by_ref()
+        .take(HUGE / 64)
+        .for_each(|key| map.insert(key, ()));
+    assert_eq!(map.buckets, HUGE);
+    keys.take(1).for_each(|key| map.insert(key, ()));
+    assert_eq!(map.buckets, 2 * HUGE);
+}
+
+/// An entry that is displaced in the last slots goes behind them.
+#[test]
+fn entries_behind_the_last_slot_are_found() {
+    let mut map = FlatHashMap::default();
+    // Of 16 slots, three entries belong into the last one, and two that come later into the one before.
+    let last = keys_with_hashes_from(15 << 60).take(3);
+    let before = keys_with_hashes_from(14 << 60).take(2);
+    let keys: Vec<u64> = last.chain(before).collect();
+    (1..4).for_each(|hash| map.insert(keys_with_hashes_from(hash << 60).next().unwrap(), 0));
+    (0..).zip(&keys).for_each(|(at, &key)| map.insert(key, at));
+    assert_eq!(map.buckets, 16);
+    let found: Vec<_> = keys.iter().map(|&key| map.get(key)).collect();
+    assert_eq!(found, [0, 1, 2, 3, 4].map(Some));
+    let order: Vec<u64> = map.keys().skip(3).collect();
+    assert_eq!(order, [3, 4, 1, 2, 0].map(|at| keys[at]));
+    for key in keys {
+        map.remove(key);
+    }
+    assert_eq!(map.keys().count(), 3);
 }
 
 #[test]
