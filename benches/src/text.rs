@@ -106,6 +106,7 @@ mod tests {
     #[test]
     fn names_are_no_marks() {
         assert_eq!(escape("<a>\u{1b}\n"), "&lt;a&gt;\\u{1b}\n");
+        assert_eq!(escape("\"it's\" & é"), "&quot;it&#39;s&quot; &amp; é");
         for name in ["gpt2_small #1", "plugin:./a.so", "split64@110%", "f(x)+1"] {
             assert_eq!(markdown(name), name);
         }

@@ -130,3 +130,66 @@ impl Observer for DemandCount {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::MempoolId;
+
+    use super::*;
+    use crate::op::Sink;
+
+    struct Listed(Vec<Op<'static>>);
+
+    impl Workload for Listed {
+        fn name(&self) -> &str {
+            "listed"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            self.0.iter().try_for_each(|&op| sink.op(op).map(|_| ()))
+        }
+    }
+
+    fn malloc(id: u64, bytes: u64, stream: u32) -> Op<'static> {
+        let tag = "";
+        Op::Malloc {
+            id,
+            bytes,
+            stream,
+            tag,
+        }
+    }
+
+    fn example() -> Listed {
+        let pool = MempoolId(0, 1);
+        Listed(vec![
+            malloc(1, 10, 0),
+            Op::Pool(PoolCall::Begin(pool)),
+            malloc(2, 100, 1),
+            Op::Free { id: 2 },
+            Op::Pool(PoolCall::End(pool)),
+            malloc(3, 50, 0),
+            Op::RecordStream { id: 3, stream: 2 },
+            Op::Free { id: 1 },
+            Op::Free { id: 3 },
+            Op::EmptyCache,
+        ])
+    }
+
+    #[test]
+    fn a_demand_counts_what_a_workload_needs() {
+        let demand = Demand::of(&example()).unwrap();
+        assert_eq!((demand.events, demand.allocations), (10, 3));
+        assert_eq!((demand.streams, demand.pools), (3, 1));
+        assert_eq!(demand.lower_bound_bytes, 110);
+        // The private pool keeps its 100 bytes, and beside it 60 are live.
+        assert_eq!(demand.lower_bound_with_pools_bytes, 160);
+    }
+
+    #[test]
+    fn the_first_event_above_an_amount_is_found() {
+        let first = |most| first_above(&example(), most).unwrap();
+        assert_eq!([first(0), first(9), first(10), first(109)], [0, 0, 2, 2]);
+        assert_eq!([first(110), first(u64::MAX)], [10, 10]);
+    }
+}

@@ -34,3 +34,48 @@ impl Workload for Limited<'_> {
         Some(self.workload)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Answer;
+
+    struct Limits;
+
+    impl Workload for Limits {
+        fn name(&self) -> &str {
+            "limits"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            let limits = [Some(5), Some(20), None];
+            let mut ops = limits.into_iter().map(|bytes| Op::Limit { bytes });
+            ops.try_for_each(|op| sink.op(op).map(|_| ()))?;
+            sink.op(Op::EmptyCache).map(|_| ())
+        }
+    }
+
+    #[test]
+    fn the_smaller_limit_applies() {
+        let limits = |most| {
+            let (workload, mut seen) = (
+                Limited {
+                    workload: &Limits,
+                    most,
+                },
+                Vec::new(),
+            );
+            assert_eq!(workload.name(), "limits");
+            let emitted = workload.emit(&mut |op: Op<'_>| {
+                if let Op::Limit { bytes } = op {
+                    seen.push(bytes);
+                }
+                Ok(Answer::Done)
+            });
+            emitted.unwrap();
+            seen
+        };
+        assert_eq!(limits(None), [Some(5), Some(20), None]);
+        assert_eq!(limits(Some(10)), [Some(5), Some(10), Some(10)]);
+    }
+}

@@ -41,7 +41,7 @@ mod search;
 mod simulator;
 mod stability;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod worth;
 
 use anyhow::Context;

@@ -10,7 +10,7 @@ use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::RECIPE;
-use coalesce_bench::text::quoted;
+use coalesce_bench::text::{amount, quoted};
 use coalesce_workloads::conditions::RecordedConditions;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::coverage::Extent;
@@ -177,6 +177,12 @@ impl Given {
             conditions.others < conditions.capacity,
             "--reserve-for-others leaves no device memory for the workload"
         );
+        if self.others > 0 {
+            let others = amount(self.others);
+            conditions
+                .sources
+                .push(format!("reserved for others: {others}, as requested"));
+        }
         conditions.sources.push(settings);
         let addresses = format!("addresses: {}, {placed}", addresses.name());
         conditions.sources.push(addresses);

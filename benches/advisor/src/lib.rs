@@ -21,6 +21,8 @@ pub mod conditions;
 pub mod diagnose;
 pub mod difference;
 pub mod holders;
+#[cfg(test)]
+mod invented;
 mod settings_string;
 pub mod view;
 

@@ -246,6 +246,17 @@ mod tests {
     }
 
     #[test]
+    fn no_device_is_larger_than_the_largest() {
+        let mut bracket = Bracket::new(100 * MIB, 200 * MIB);
+        let none = |bytes: u64| {
+            assert!(bytes < LARGEST);
+            anyhow::Ok(false)
+        };
+        let error = bracket.widen(&none).unwrap_err();
+        assert_eq!(error.to_string(), "no device is large enough");
+    }
+
+    #[test]
     fn a_roomy_device_is_much_larger_than_the_demand() {
         assert_eq!(roomy(0), ROOMY);
         assert_eq!(roomy(100 << 30), 8 * ROOMY);

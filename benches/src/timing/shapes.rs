@@ -185,3 +185,84 @@ fn recorded(traces: Option<&Path>, name: &str) -> anyhow::Result<Box<dyn Workloa
     let path = results::traces(traces)?.join(format!("{name}.csv.gz"));
     Ok(Box::new(TraceFile::open(path)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_workloads::op::Answer;
+
+    use super::*;
+
+    /// The allocations, the uses on other streams, the total bytes and the most live bytes of a workload, and a sum in
+    /// which each size is weighted with its place.
+    fn figures(name: &str) -> [u64; 5] {
+        let workload = find(name, None).unwrap().unwrap();
+        assert_eq!(workload.name(), name);
+        let mut live = std::collections::HashMap::new();
+        let (mut now, mut peak) = (0, 0);
+        let [mut allocations, mut uses, mut total, mut weighted] = [0_u64; 4];
+        workload
+            .emit(&mut |op: Op<'_>| {
+                match op {
+                    Op::Malloc { id, bytes, .. } => {
+                        assert_eq!(live.insert(id, bytes), None);
+                        allocations += 1;
+                        total += bytes;
+                        now += bytes;
+                        peak = now.max(peak);
+                        weighted = weighted.wrapping_add(allocations.wrapping_mul(bytes));
+                    }
+                    Op::Free { id } => now -= live.remove(&id).unwrap(),
+                    Op::RecordStream { .. } => uses += 1,
+                    _ => {}
+                }
+                Ok(Answer::Done)
+            })
+            .unwrap();
+        assert_eq!(now, 0, "{name} leaves memory behind");
+        [allocations, uses, total, peak, weighted]
+    }
+
+    #[test]
+    fn shapes_are_those_of_recorded_times() {
+        let of_one_size = |bytes| [1000, 0, 1000 * bytes, bytes, 500_500 * bytes];
+        assert_eq!(figures("hot_4KiB"), of_one_size(4 << 10));
+        assert_eq!(figures("hot_4MiB"), of_one_size(4 << 20));
+        let others = [
+            "mixed_1000_live",
+            "small_1000_live",
+            "fragmented",
+            "record_stream_4_streams",
+        ];
+        let expected = [
+            [
+                21_000,
+                0,
+                82_230_682_227,
+                5_036_575_456,
+                875_685_220_755_123,
+            ],
+            [21_000, 0, 1_658_945_123, 94_565_346, 17_636_834_981_280],
+            [10_500, 0, 9_097_200_685, 1_027_830_997, 46_890_927_664_351],
+            [
+                21_000,
+                3_988,
+                21_879_144_743,
+                1_256_292_279,
+                229_661_906_035_660,
+            ],
+        ];
+        assert_eq!(others.map(figures), expected);
+    }
+
+    #[test]
+    fn every_name_has_a_shape() {
+        let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/traces");
+        for name in NAMES {
+            assert!(find(name, Some(&traces)).unwrap().is_some(), "{name}");
+        }
+        assert!(find("no_shape", Some(&traces)).unwrap().is_none());
+        let missing = find("gpt_trace", Some(Path::new("/nowhere")));
+        let error = missing.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("shape gpt_trace"), "{error}");
+    }
+}

@@ -48,3 +48,74 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
         ..row
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use coalesce_alloc::driver::sim::address::AddressPolicy;
+    use coalesce_alloc::release::Release;
+    use coalesce_workloads::demand::Demand;
+
+    use super::*;
+    use crate::measure::capacity::ROOMY;
+    use crate::measure::profile::{PUBLISHED, Profile};
+    use crate::timing::shapes;
+
+    /// The row of a small workload on a device, with its times.
+    fn timed(name: &str, capacity: u64, runs: u32, change: impl FnOnce(&mut Row)) -> Row {
+        let workload = shapes::find(name, None).unwrap().unwrap();
+        let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+        let cell = Cell {
+            workload: workload.as_ref(),
+            demand: Demand::of(workload.as_ref()).unwrap(),
+            policy: "pytorch",
+            setting: "default",
+            conf: "",
+            release: Release::DEFAULT,
+            plan: None,
+            others: 0,
+            limit: None,
+            address_policy: AddressPolicy::Up,
+            profile: &profile,
+        };
+        let mut row = cell.measure(capacity, &mut ()).unwrap();
+        change(&mut row);
+        time(&cell, row, runs).unwrap()
+    }
+
+    #[test]
+    fn each_run_after_the_first_is_a_sample() {
+        let row = timed("hot_4KiB", ROOMY, 6, |_| {});
+        let samples = row.ns_per_pair_samples.split(';');
+        let samples: Vec<f64> = samples.map(|sample| sample.parse().unwrap()).collect();
+        assert_eq!(samples.len(), 6);
+        let [low, value, high] =
+            [row.ns_per_pair_low, row.ns_per_pair, row.ns_per_pair_high].map(Option::unwrap);
+        let (least, most) = samples
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(least, most), &sample| {
+                (sample.min(least), sample.max(most))
+            });
+        assert!(0.0 < least && least <= low && low <= value && value <= high && high <= most);
+        // A malloc and its free take less than a run of a thousand of them.
+        assert!(most < 1e6, "{most}");
+        for figure in [low, value, high] {
+            assert_eq!(format!("{figure:.1}").parse(), Ok(figure));
+        }
+    }
+
+    #[test]
+    fn what_is_incomplete_is_not_timed() {
+        let is_timed = |row: Row| row.ns_per_pair.is_some() || !row.ns_per_pair_samples.is_empty();
+        assert!(!is_timed(timed("hot_4KiB", ROOMY, 0, |_| {})));
+        assert!(!is_timed(timed("hot_4KiB", ROOMY, 2, |row| row.ooms = 1)));
+        assert!(!is_timed(timed("hot_4KiB", ROOMY, 2, |row| row
+            .allocations =
+            0)));
+        // A request fails in the first timed run.
+        let small = |row: &mut Row| row.capacity_bytes = 4 << 20;
+        assert!(!is_timed(timed("hot_4MiB", ROOMY, 2, small)));
+        assert!(is_timed(timed("hot_4MiB", ROOMY, 2, |_| {})));
+    }
+}

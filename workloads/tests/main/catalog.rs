@@ -10,7 +10,7 @@ use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::presets;
 use toml::Table;
 
-use crate::common::{assert_contains, operations, preset, table};
+use crate::common::{Fingerprint, assert_contains, operations, preset, table};
 
 fn events(workload: &dyn Workload) -> Vec<String> {
     operations(workload).unwrap()
@@ -141,19 +141,26 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Every value of a parameter is refused in one line, or the workload starts and stops when told to.
 #[test]
 fn every_value_of_every_parameter_is_refused_or_runs() {
+    let mut fingerprints = Vec::new();
     for family in catalog::families() {
         let (report, reports) = mpsc::channel();
         let values = thread::spawn(move || {
+            let mut outcomes = Fingerprint::new();
             for parameter in family.parameters() {
                 for value in values() {
                     let text = format!("{} = {value}", parameter.name);
                     report.send(text.clone()).unwrap();
                     match catalog::build("x", family.name, table(&text)) {
-                        Ok(workload) => assert_stops(workload.as_ref()),
-                        Err(error) => assert!(!error.to_string().contains('\n'), "{text}: {error}"),
+                        Ok(workload) => outcomes.add(&assert_stops(workload.as_ref())),
+                        Err(error) => {
+                            assert!(!error.to_string().contains('\n'), "{text}: {error}");
+                            // Its text depends on other crates.
+                            outcomes.add("refused\n");
+                        }
                     }
                 }
             }
+            outcomes.text()
         });
         let deadline = Instant::now() + PATIENCE;
         while !values.is_finished() {
@@ -165,10 +172,32 @@ fn every_value_of_every_parameter_is_refused_or_runs() {
             );
             thread::sleep(Duration::from_millis(5));
         }
-        if let Err(panic) = values.join() {
-            std::panic::resume_unwind(panic);
+        match values.join() {
+            Ok(fingerprint) => fingerprints.push(format!("{} {fingerprint}", family.name)),
+            Err(panic) => std::panic::resume_unwind(panic),
         }
     }
+    // A change here changes what some values do, or what is said of them.
+    let expected = [
+        "transformer 781987793f8dd284",
+        "moe 057156d7485176d2",
+        "cnn 8915710c2e37e923",
+        "inference 5fe9bbb1e4627e77",
+        "fragmentation 00bec773dea025c5",
+        "comb 9aae02bdafab2e6b",
+        "growth f32de0ce3d3c20cc",
+        "sawtooth d06865b7d86fa300",
+        "phases 60324d7106c597cf",
+        "survivors eaf869e5f6610c8a",
+        "churn 5b30504d914da6cc",
+        "adversary 0762a14b9e11a94f",
+        "grad_accumulation f50d857ad547da34",
+        "streams e0b86be4d2f60258",
+        "shared_gpu c70e245456f87ba2",
+        "batch_probe 6c9c342e9836fe1c",
+        "experiment 0c3efb19501ab220",
+    ];
+    assert_eq!(fingerprints, expected);
 }
 
 fn values() -> Vec<toml::Value> {
@@ -191,11 +220,14 @@ fn values() -> Vec<toml::Value> {
     values
 }
 
-/// Stops a workload after its first operations.
-fn assert_stops(workload: &dyn Workload) {
-    let mut events = 0;
-    let result = workload.emit(&mut |_: Op<'_>| {
+/// Stops a workload after its first operations. Returns what it did.
+fn assert_stops(workload: &dyn Workload) -> String {
+    let (mut events, mut requested) = (0, 0_u64);
+    let result = workload.emit(&mut |op: Op<'_>| {
         events += 1;
+        if let Op::Malloc { bytes, .. } = op {
+            requested = requested.wrapping_mul(3).wrapping_add(bytes);
+        }
         if events < 3000 {
             Ok(Answer::Done)
         } else {
@@ -203,4 +235,5 @@ fn assert_stops(workload: &dyn Workload) {
         }
     });
     assert!(matches!(result, Ok(()) | Err(WorkloadError::Stopped(_))));
+    format!("{events} {requested}\n")
 }

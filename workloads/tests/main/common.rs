@@ -123,3 +123,22 @@ pub fn traces() -> PathBuf {
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
+
+/// A fingerprint of many outcomes (FNV-1a), to compare with a recorded one.
+pub struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    pub fn add(&mut self, outcome: &str) {
+        for byte in outcome.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    pub fn text(&self) -> String {
+        format!("{:016x}", self.0)
+    }
+}

@@ -8,7 +8,7 @@ use coalesce_workloads::presets;
 use sha2::{Digest, Sha256};
 
 /// The number of operations, and the first 16 hexadecimal digits of their SHA-256, one a line.
-fn digest(workload: &dyn Workload) -> (u64, String) {
+pub fn digest(workload: &dyn Workload) -> (u64, String) {
     let mut hash = Sha256::new();
     let mut events = 0;
     workload

@@ -4,6 +4,7 @@
 mod common;
 mod elsewhere;
 
+mod altered;
 mod articles;
 mod binary_traces;
 mod budgets;

@@ -12,7 +12,8 @@ use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::common::{assert_frees_all, measured, operations};
+use crate::common::{Fingerprint, assert_frees_all, measured, operations};
+use crate::digests::digest;
 
 fn small_transformer() -> Transformer {
     Transformer {
@@ -228,11 +229,23 @@ fn parameters_round_trip_through_json() {
     survives(&Cnn::default());
 }
 
+/// A change here changes what these members do, so results of the family cannot be compared with earlier ones.
+#[test]
+fn all_members_emit_the_recorded_operations() {
+    let mut fingerprint = Fingerprint::new();
+    for member in small_members() {
+        let (events, digest) = digest(member.as_ref());
+        fingerprint.add(&format!("{} {events} {digest}\n", member.name()));
+    }
+    assert_eq!(fingerprint.text(), "8e682026f42c58c9");
+}
+
 /// Parameters of every magnitude are refused or run: no arithmetic overflows.
 #[test]
 fn parameters_of_every_magnitude_are_refused_or_run() {
     let mut rng = Rng::new(1);
     let mut ran = 0;
+    let mut outcomes = Fingerprint::new();
     for _ in 0..20_000 {
         let mut any = |bits: u32| rng.of_any_magnitude(bits) - u64::from(bits == 1);
         let heads = any(20);
@@ -292,10 +305,11 @@ fn parameters_of_every_magnitude_are_refused_or_run() {
             }),
         ];
         for member in members {
-            let mut events = 0;
+            let (mut events, mut requested) = (0, 0_u64);
             let ended = member.emit(&mut |op: Op<'_>| {
                 if let Op::Malloc { bytes, .. } = op {
                     assert!(bytes < 1 << 60);
+                    requested = requested.wrapping_mul(3).wrapping_add(bytes);
                 }
                 events += 1;
                 if events == 500 {
@@ -303,10 +317,13 @@ fn parameters_of_every_magnitude_are_refused_or_run() {
                 }
                 Ok(Answer::Done)
             });
+            let reason = ended.as_ref().err().map(ToString::to_string);
+            outcomes.add(&format!("{events} {requested} {reason:?}\n"));
             if !matches!(ended, Err(WorkloadError::Parameter { .. })) {
                 ran += 1;
             }
         }
     }
     assert!(ran > 1000, "only {ran} ran");
+    assert_eq!(outcomes.text(), "b25d669d750a5443");
 }

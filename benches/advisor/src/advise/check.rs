@@ -95,6 +95,7 @@ mod tests {
     use coalesce_alloc::history::{Action, TraceEntry};
 
     use super::*;
+    use crate::advise::confidence::{Confidence, ConfidenceLevel};
 
     #[test]
     fn a_check_without_time_claims_no_difference() {
@@ -122,5 +123,58 @@ mod tests {
         let check = RecordingCheck::of(&recording, Some(Instant::now()));
         assert_eq!(check.verdict, UNFINISHED, "{check:?}");
         assert!(!check.is_exact && check.sentence().contains("was not compared"));
+    }
+
+    #[test]
+    fn the_confidence_tells_why_it_is_an_estimate() {
+        let check = |verdict, is_exact, difference: Option<&str>| RecordingCheck {
+            verdict,
+            is_exact,
+            counts: Verification {
+                allocations: 7,
+                exact: 5,
+                segment_events: 3,
+                predicted: 2,
+                ..Verification::default()
+            },
+            difference: difference.map(str::to_owned),
+        };
+        let confidence = |check: &RecordingCheck| Confidence::of(Some(check), None);
+        let exact = confidence(&check("exact", true, None));
+        assert_eq!(exact.level, ConfidenceLevel::Exact);
+        assert!(exact.caveats.is_empty());
+        let assurance = exact.assurance.unwrap();
+        assert!(assurance.contains("all 7 allocations") && assurance.contains("all 3 segment"));
+        for (check, sentence) in [
+            (
+                check("impossible", false, Some("x")),
+                "The recording could not be verified: x.",
+            ),
+            (check("different", false, Some("x")), "5 of 7 allocations"),
+            (check("different", false, Some("x")), "2 of 3 segment"),
+            (
+                check("nothing to verify", false, None),
+                "There is nothing to verify",
+            ),
+        ] {
+            let estimate = confidence(&check);
+            assert_eq!(estimate.level, ConfidenceLevel::Estimate);
+            assert_eq!((estimate.caveats.len(), estimate.assurance), (2, None));
+            assert_eq!(estimate.caveats[0], "The figures are estimates.");
+            assert!(
+                estimate.caveats[1].contains(sentence),
+                "{:?}",
+                estimate.caveats
+            );
+        }
+        // Whether they are is unknown.
+        let unfinished = confidence(&check(UNFINISHED, false, Some("time ran out")));
+        assert_eq!(unfinished.caveats.len(), 1);
+        assert!(unfinished.caveats[0].contains("was not compared"));
+        let unchecked = Confidence::of(None, None);
+        assert_eq!(
+            (unchecked.level, unchecked.caveats.len()),
+            (ConfidenceLevel::Unchecked, 0)
+        );
     }
 }

@@ -86,3 +86,30 @@ impl Observer for FailureFinder {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_the_program_survives_does_not_end_it() {
+        let failure = |event, is_handled| Failure {
+            event,
+            request_bytes: 1,
+            origin: String::new(),
+            requested_bytes: 0,
+            reserved_bytes: 0,
+            free_bytes: 0,
+            is_recorded: false,
+            is_handled,
+        };
+        let found = |first, last| {
+            let finder = FailureFinder { first, last };
+            finder.found().map(|failure| failure.event)
+        };
+        assert_eq!(found(None, None), None);
+        let (first, last) = (failure(3, true), failure(9, false));
+        assert_eq!(found(Some(first.clone()), Some(last)), Some(9));
+        assert_eq!(found(Some(first), Some(failure(9, true))), Some(3));
+    }
+}

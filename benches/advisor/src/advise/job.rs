@@ -197,6 +197,14 @@ fn caveats(ranks: &[Advice], unfinished: usize) -> Vec<String> {
     caveats
 }
 
+/// The verb for a number of ranks.
+fn agreeing(ranks: usize) -> &'static str {
+    match ranks {
+        1 => "does",
+        _ => "do",
+    }
+}
+
 fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<String> {
     let Some(worst) = needs.get(worst) else {
         return Vec::new();
@@ -211,7 +219,8 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
     let failing_now = failing(|rank| rank.current_bytes);
     if failing_now > 0 {
         sentences.push(format!(
-            "{failing_now} of {all} ranks do not fit under their current settings."
+            "{failing_now} of {all} ranks {} not fit under their current settings.",
+            agreeing(failing_now)
         ));
     }
     let then = needs.iter().filter_map(|rank| rank.then_bytes).max();
@@ -223,9 +232,13 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
             unit.amount(now),
             match failing(|rank| rank.then_bytes) {
                 0 => String::new(),
-                still => format!("; {still} of {all} ranks still do not fit"),
+                still => format!("; {still} of {all} ranks still {} not fit", agreeing(still)),
             }
         ),
+        _ if failing_now > 0 => {
+            "None of the settings that were tried makes more ranks fit, or saves memory on the rank that needs most."
+                .to_owned()
+        }
         _ => "The current settings are fine: none that were tried are better for all ranks."
             .to_owned(),
     });

@@ -55,7 +55,7 @@ const FRAGMENTED: Rounds = Rounds(&[
 ]);
 
 /// The request for a workload under the default settings on a device of 80 GiB.
-pub(super) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceRequest<'a> {
+pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceRequest<'a> {
     AdviceRequest {
         workload,
         reactive: workload,

@@ -121,4 +121,21 @@ mod tests {
             Worth::AsGood
         );
     }
+
+    #[test]
+    fn a_minimum_that_only_the_other_settings_have_is_a_gain() {
+        const GIB: u64 = 1 << 30;
+        let unknown = |conf| TriedSettings::new(None, conf, GIB);
+        let worth = |present: &TriedSettings, best: &TriedSettings| {
+            Worth::of(Aim::LeastCapacity, present, best, GIB, None)
+        };
+        assert_eq!(worth(&unknown(""), &needing("x", GIB)), Worth::Change);
+        assert_eq!(worth(&needing("", GIB), &unknown("x")), Worth::AsGood);
+        assert_eq!(worth(&unknown(""), &unknown("x")), Worth::AsGood);
+        let failed = TriedSettings {
+            error: Some("it fails".to_owned()),
+            ..needing("x", GIB)
+        };
+        assert_eq!(worth(&unknown(""), &failed), Worth::AsGood);
+    }
 }

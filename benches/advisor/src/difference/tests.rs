@@ -147,3 +147,40 @@ fn moved_lines_are_matched() {
     );
     assert_eq!(changes[1].change_bytes(), -7, "b.py holds nothing any more");
 }
+
+#[test]
+fn many_small_changes_are_one_line() {
+    // Each tag is a holder of its own.
+    let program = |holders: u64, bytes: u64| {
+        move |program: &mut Program<'_>| {
+            for holder in 0..holders {
+                let tensor = program.alloc(bytes + holder * MIB, &format!("layer {holder}"));
+                program.hold(tensor);
+            }
+        }
+    };
+    let text = |holders| {
+        let (before, after) = (
+            Written(program(holders, 20 * MIB)),
+            Written(program(holders, 30 * MIB)),
+        );
+        let difference =
+            Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
+        assert_eq!(difference.holders.len() as u64, holders);
+        difference.text()
+    };
+    let shown = text(12);
+    assert!(!shown.contains("smaller change"), "{shown}");
+    let one_more = text(13);
+    assert!(
+        one_more.contains("\n1 smaller change: +10.0 MiB together\n"),
+        "{one_more}"
+    );
+    let more = text(15);
+    assert!(
+        more.contains("\n3 smaller changes: +30.0 MiB together\n"),
+        "{more}"
+    );
+    let rows = more.lines().filter(|line| line.starts_with("layer "));
+    assert_eq!(rows.count(), 12, "{more}");
+}

@@ -209,3 +209,6 @@ impl Frames {
         first.map_or(Role::Unknown, |(_, role)| role)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,8 +76,8 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
             other => {
                 let start = &other[..other.len().min(8)];
                 Err(format!(
-                    "not a pickle of protocol 2 or later: begins with {:?} instead of 0x80",
-                    start.escape_ascii().to_string()
+                    "not a pickle of protocol 2 or later: begins with \"{}\" instead of 0x80",
+                    start.escape_ascii()
                 ))
             }
         }

@@ -360,3 +360,6 @@ macro_rules! fields {
 }
 
 fields! { SerializeStruct SerializeStructVariant }
+
+#[cfg(test)]
+mod tests;

@@ -135,3 +135,164 @@ fn overlapping(
         .chain(within)
         .map(|(&first, &bytes)| (first, bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::MempoolId;
+    use coalesce_alloc::driver::StreamId;
+    use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+    use coalesce_alloc::stats::PoolKind;
+
+    use super::*;
+
+    fn entry(action: Action, addr: u64, size: u64) -> TraceEntry {
+        TraceEntry {
+            action,
+            addr: DeviceAddr(addr),
+            size,
+            stream: StreamId::DEFAULT,
+            time_us: 0,
+        }
+    }
+
+    fn free_segment(address: DeviceAddr, size: u64) -> SegmentInfo {
+        SegmentInfo {
+            device: 0,
+            address,
+            stream: StreamId::DEFAULT,
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable: true,
+            blocks: vec![BlockInfo::new(address, size, 0, BlockState::Inactive)],
+        }
+    }
+
+    fn ranges(parts: &[(u64, u64)]) -> Ranges {
+        Ranges(parts.iter().copied().collect())
+    }
+
+    #[test]
+    fn ranges_are_added_once() {
+        let mut ranges = ranges(&[(10, 10), (30, 10)]);
+        for (start, bytes) in [
+            (10, 10),
+            (5, 6),
+            (19, 1),
+            (19, 5),
+            (25, 6),
+            (0, 100),
+            (12, 3),
+        ] {
+            assert_eq!(ranges.add(DeviceAddr(start), bytes), None, "{start}");
+        }
+        for (start, bytes) in [(20, 10), (0, 10), (40, 1)] {
+            assert_eq!(ranges.add(DeviceAddr(start), bytes), Some(()), "{start}");
+        }
+        assert_eq!(ranges.add(DeviceAddr(u64::MAX), 1), None);
+        assert_eq!(ranges.joined(), [(0, 41)]);
+    }
+
+    #[test]
+    fn a_part_of_ranges_is_removed() {
+        let removed = |start, bytes| {
+            let mut ranges = ranges(&[(10, 10), (20, 10), (40, 10)]);
+            let done = ranges.remove(DeviceAddr(start), bytes);
+            done.map(|()| ranges.0.into_iter().collect::<Vec<_>>())
+        };
+        assert_eq!(removed(10, 10), Some(vec![(20, 10), (40, 10)]));
+        assert_eq!(
+            removed(12, 3),
+            Some(vec![(10, 2), (15, 5), (20, 10), (40, 10)])
+        );
+        assert_eq!(removed(15, 10), Some(vec![(10, 5), (25, 5), (40, 10)]));
+        assert_eq!(removed(10, 20), Some(vec![(40, 10)]));
+        for (start, bytes) in [
+            (9, 2),
+            (29, 2),
+            (25, 20),
+            (30, 5),
+            (30, 10),
+            (45, 6),
+            (u64::MAX, 1),
+        ] {
+            assert_eq!(removed(start, bytes), None, "{start}");
+        }
+    }
+
+    #[test]
+    fn only_contiguous_ranges_are_joined() {
+        assert_eq!(ranges(&[]).joined(), []);
+        let apart = [(10, 10), (21, 9), (40, 10)];
+        assert_eq!(ranges(&apart).joined(), apart);
+        let parts = ranges(&[(10, 10), (20, 10), (30, 2), (40, 10), (50, 1)]);
+        assert_eq!(parts.joined(), [(10, 22), (40, 11)]);
+    }
+
+    #[test]
+    fn a_history_that_contradicts_itself_is_found() {
+        use Action::*;
+
+        let history = [
+            (SegmentAlloc, 100, 50),
+            (Alloc, 100, 20),
+            (Alloc, 120, 30),
+            (FreeRequested, 100, 20),
+            (FreeCompleted, 100, 20),
+            (Alloc, 110, 10),
+            (FreeRequested, 110, 10),
+            (FreeCompleted, 110, 10),
+            (FreeRequested, 120, 30),
+            (FreeCompleted, 120, 30),
+            (SegmentFree, 100, 50),
+        ];
+        let check = |entries: &[(Action, u64, u64)]| {
+            let entries = entries
+                .iter()
+                .map(|&(action, addr, size)| entry(action, addr, size));
+            is_consistent(&Recording {
+                entries: entries.collect(),
+                ..Recording::default()
+            })
+        };
+        assert!(check(&history) && check(&[]));
+        // Without its end, memory is left that the state at the end does not have.
+        for end in 1..history.len() {
+            assert!(!check(&history[..end]), "{end}");
+        }
+        for (index, wrong) in [
+            (0, (SegmentAlloc, 100, 49)),
+            (1, (Alloc, 100, 21)),
+            (1, (Alloc, 99, 20)),
+            (2, (Alloc, 119, 31)),
+            (3, (FreeRequested, 100, 19)),
+            (3, (FreeRequested, 101, 20)),
+            (4, (FreeCompleted, 100, 19)),
+            (5, (Alloc, 111, 10)),
+            (10, (SegmentFree, 100, 51)),
+            (10, (SegmentFree, 99, 50)),
+        ] {
+            let mut history = history;
+            history[index] = wrong;
+            assert!(!check(&history), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_the_state_at_the_end() {
+        let recording = |segments: &[(u64, u64)]| Recording {
+            entries: vec![
+                entry(Action::SegmentMap, 100, 10),
+                entry(Action::SegmentMap, 110, 10),
+            ],
+            segments: segments
+                .iter()
+                .map(|&(address, bytes)| free_segment(DeviceAddr(address), bytes))
+                .collect(),
+            ..Recording::default()
+        };
+        assert!(is_consistent(&recording(&[(100, 20)])));
+        for segments in [&[][..], &[(100, 10)], &[(100, 21)], &[(100, 10), (105, 15)]] {
+            assert!(!is_consistent(&recording(segments)), "{segments:?}");
+        }
+    }
+}

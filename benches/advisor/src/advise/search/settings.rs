@@ -278,7 +278,11 @@ mod tests {
             canonical(conf).unwrap(),
             "max_split_size_mb:64,garbage_collection_threshold:0.8,later:1"
         );
-        for conf in ["", "expandable_segments:True,roundup_power2_divisions:4"] {
+        for conf in [
+            "",
+            "expandable_segments:True,roundup_power2_divisions:4",
+            "large_segment_size_mb:64,max_split_size_mb:128,max_non_split_rounding_mb:256",
+        ] {
             assert_eq!(canonical(conf).unwrap(), conf);
         }
         // Not generated: a list of divisions that differ.

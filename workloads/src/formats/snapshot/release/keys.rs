@@ -66,6 +66,21 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_gone_at_the_end_of_the_range_is_not_known() {
+        let gone = KEYS.iter().find_map(|key| Some((key, key.until?)));
+        let (key, until) = gone.unwrap();
+        let range = |before| Releases {
+            from: Some(key.since),
+            before,
+            ..Releases::default()
+        };
+        assert!(range(Some(until)).know(key.name));
+        assert!(!range(None).know(key.name));
+        let later = two(until.minor + 1);
+        assert!(!range(Some(later)).know(key.name));
+    }
+
+    #[test]
     fn unknown_keys_suggest_what_is_meant() {
         let hint = |key| unknown_key_hint(key).unwrap_or_default();
         assert_eq!(

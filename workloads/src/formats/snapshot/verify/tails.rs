@@ -89,3 +89,97 @@ fn neighbourhood(addr: DeviceAddr, segments: &[SegmentInfo]) -> Option<(DeviceAd
     let rest = behind.map_or(0, |behind| behind.size);
     Some((before.address, blocks[index].size + rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::MempoolId;
+    use coalesce_alloc::driver::StreamId;
+    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
+    use coalesce_alloc::stats::PoolKind;
+
+    use super::*;
+
+    /// A segment of blocks of some bytes at 1000.
+    fn segment(blocks: &[(u64, BlockState)]) -> SegmentInfo {
+        let mut address = DeviceAddr(1000);
+        let mut block = |&(size, state): &(u64, BlockState)| {
+            let block = BlockInfo::new(address, size, size, state);
+            address = block.address.offset(size);
+            block
+        };
+        SegmentInfo {
+            device: 0,
+            address: DeviceAddr(1000),
+            stream: StreamId::DEFAULT,
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable: false,
+            blocks: blocks.iter().map(&mut block).collect(),
+        }
+    }
+
+    fn with_tail(addr: u64, bytes: u64, blocks: &[(u64, BlockState)]) -> Vec<(u64, u64)> {
+        let mut segment = segment(blocks);
+        Tails([(DeviceAddr(addr), bytes)].into()).add_to(&mut segment);
+        let blocks = segment.blocks.iter();
+        blocks.map(|block| (block.address.0, block.size)).collect()
+    }
+
+    #[test]
+    fn a_tail_moves_the_start_of_the_free_block_behind() {
+        use BlockState::{ActiveAllocated, ActivePendingFree, Inactive};
+
+        let blocks = [
+            (100, ActiveAllocated),
+            (50, Inactive),
+            (20, ActiveAllocated),
+        ];
+        let unchanged = [(1000, 100), (1100, 50), (1150, 20)];
+        let longer = [(1000, 130), (1130, 20), (1150, 20)];
+        assert_eq!(with_tail(1000, 30, &blocks), longer);
+        assert_eq!(with_tail(1000, 49, &blocks)[1], (1149, 1));
+        // The free block would be gone, the block behind is in use, there is none, or none begins there.
+        for (addr, bytes) in [(1000, 50), (1000, 60), (1100, 10), (1150, 10), (1001, 10)] {
+            assert_eq!(with_tail(addr, bytes, &blocks), unchanged, "{addr} {bytes}");
+        }
+        let pending = [(100, ActiveAllocated), (50, ActivePendingFree)];
+        assert_eq!(with_tail(1000, 30, &pending), unchanged[..2]);
+        let last = [
+            (20, ActiveAllocated),
+            (100, ActiveAllocated),
+            (50, Inactive),
+        ];
+        assert_eq!(
+            with_tail(1020, 10, &last),
+            [(1000, 20), (1020, 110), (1130, 40)]
+        );
+    }
+
+    #[test]
+    fn a_range_is_a_block_with_the_free_one_behind() {
+        use BlockState::{ActiveAllocated, Inactive};
+
+        let segments = [segment(&[
+            (100, ActiveAllocated),
+            (50, ActiveAllocated),
+            (20, Inactive),
+        ])];
+        let of = |addr| {
+            let found = neighbourhood(DeviceAddr(addr), &segments)?;
+            Some((found.0.0, found.1))
+        };
+        assert_eq!(of(1100), Some((1000, 70)));
+        assert_eq!(of(1150), Some((1100, 20)));
+        // The first block has none before it, and in the middle of one none begins.
+        assert_eq!((of(1000), of(1120)), (None, None));
+        let used = [segment(&[
+            (100, ActiveAllocated),
+            (50, ActiveAllocated),
+            (20, ActiveAllocated),
+        ])];
+        assert_eq!(
+            neighbourhood(DeviceAddr(1100), &used),
+            Some((DeviceAddr(1000), 50))
+        );
+    }
+}

@@ -35,9 +35,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let number: usize = pinned.iter().map(|segment| survivors(segment)).sum();
     let bytes: u64 = pinned.iter().map(|segment| segment.active_size()).sum();
     let mut facts = vec![format!(
-        "{} ({}) keep segments of {} reserved, {} of all reserved memory {}",
+        "{} ({}) {} segments of {} reserved, {} of all reserved memory {}",
         count(number as u64, "active block"),
         amount(bytes),
+        if number == 1 { "keeps" } else { "keep" },
         amount(free + bytes),
         percent_of(free + bytes, reserved),
         match evidence.failure {
