@@ -9,6 +9,8 @@
 
 pub mod compare;
 pub mod gallery;
+#[cfg(test)]
+mod invented;
 pub mod pareto;
 pub mod plot;
 pub mod readme;
