@@ -14,8 +14,10 @@
 
 mod arena;
 mod freed;
+mod marks;
 mod model;
 mod pool;
+mod streams;
 
 use crate::check::Violation;
 use crate::driver::{Driver, PoolSettings, StreamId};

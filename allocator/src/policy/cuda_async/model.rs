@@ -5,66 +5,72 @@
 //! The CUDA C++ Programming Guide (12.9, "Stream Ordered Memory Allocator") says which memory a stream may reuse:
 //!
 //! - memory freed on the same stream;
-//! - memory of another stream whose work before the free is complete (`cudaMemPoolReuseAllowOpportunistic`), or for whose
-//!   work it then waits (`cudaMemPoolReuseAllowInternalDependencies`). Both are on by default. The third rule follows
-//!   the program's own waits between streams, which a workload does not record;
+//! - memory of another stream, if the work before its free is complete (`cudaMemPoolReuseAllowOpportunistic`), if the stream
+//!   waits for that work by an event of the program (`cudaMemPoolReuseFollowEventDependencies`), or if the pool makes it
+//!   wait (`cudaMemPoolReuseAllowInternalDependencies`). All three are on by default;
 //! - above the release threshold, free memory is returned when the device is idle.
 //!
-//! Where memory lies was found by experiment, on an H100 with driver 580.159.04 (`scripts/gpu/driver_calls.py`). A request
-//! takes the first of
+//! The rest was measured on an H100 with driver 580.159.04 (`scripts/gpu/driver_calls.py`, `tests/pool`). A request takes the
+//! first of
 //!
 //! 1. the memory freed on its stream;
 //! 2. free memory that all streams may use, in a gap whose pages are all there;
-//! 3. the memory freed on another stream, if its work is complete: the stream that was used first;
-//! 4. the smallest gap, once all memory freed on streams whose work is complete has become part of the memory that all may
-//!    use: the stream that was used first, and of each the memory freed last.
+//! 3. the complete memory freed on another stream: the stream that [joined](super::streams) first;
+//! 4. the smallest gap, once all complete memory freed on streams, its own included, has become part of the memory that all
+//!    may use: the stream that joined first, and of each the memory freed last.
 //!
 //! Everywhere it takes the start of the smallest gap that is large enough, of equal ones the oldest. What remains of a gap, or
 //! grows because memory beside it is freed, counts as new. Blocks are multiples of 512 bytes and lie side by side in
 //! one range of addresses, across pages of 32 MiB. In the last case pages may be missing: those at the highest addresses
 //! in free memory are mapped again, then new ones.
 //!
-//! So every address and the reserved memory of the twenty recorded programs is the same as on the H100, and of random
-//! sequences on one and on three streams.
+//! # Pending work
 //!
-//! A block used on other streams is freed on a stream of its own once they are done, as by the [pool](super::pool). The driver also shares the memory freed on all streams when the
-//! program waits for the device, which a policy does not see. The device accounts for the calls that the pool serves, and for those
-//! that move pages.
+//! Each gap freed on a stream has a mark at the end of the work that the stream had at the free, and is complete once its
+//! mark is, whatever the stream does afterwards. A gap that grows has the mark of the last free, and what remains of a gap
+//! keeps its mark. If the smallest gap of another stream that is large enough is pending, step 3 takes the complete one
+//! that was freed first. The pool makes no stream wait as long as the device has memory: recordings with and without
+//! internal dependencies are the same.
+//!
+//! # What a policy does not see
+//!
+//! - The program's own waits between streams. The driver puts a mark into the stream only with the next work submitted to it,
+//!   so behind the waits in between. And before step 3 it takes memory for whose free the stream waits.
+//! - Waits for the device, after which the driver shares the memory freed on all streams.
+//!
+//! Without them, every address and the reserved memory after every call are the same as on the H100, in the twenty recorded
+//! programs and in random sequences on one and on three streams, idle or with pending work.
+//!
+//! A block used on other streams is freed on a stream of its own that waits for them, as by the [pool](super::pool). Nothing
+//! else is submitted to that stream, so the last mark holds for all that was freed on it.
+//!
+//! The device accounts for the calls that the pool serves, and for those that move pages.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::{Violation, ensure};
 use crate::driver::calls::CallKind;
-use crate::driver::{DeviceAddr, Driver, EventId, PoolSettings, StreamId};
-use crate::policy::fence::{Fence, Fences, Users};
+use crate::driver::{DeviceAddr, Driver, PoolSettings, StreamId};
+use crate::policy::fence::{Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
 
-use super::arena::Arena;
+use super::arena::{Arena, Place};
 use super::freed::Freed;
+use super::streams::Streams;
 
 /// The stream on which blocks are freed that several streams use.
 const FREE_STREAM: StreamId = StreamId::nth(u32::MAX);
 
-/// A freed block that other streams may use until the fence is over.
-#[derive(Debug)]
-struct Fenced {
-    block: Block,
-    fence: Fence,
-}
-
 /// See the [module](self).
 ///
-/// Invariant: live and fenced blocks, the memory freed on streams, and the gaps of the arena cover its range without overlap.
+/// Invariant: live blocks, the memory freed on streams, and the gaps of the arena cover its range without overlap.
 #[derive(Debug)]
 pub(super) struct Model {
     settings: PoolSettings,
     arena: Arena,
     live: HashMap<DeviceAddr, u64>,
+    streams: Streams,
     users: Users,
-    fenced: Vec<Fenced>,
-    freed: HashMap<StreamId, Freed>,
-    /// The streams, those used first first.
-    streams: Vec<StreamId>,
     fences: Fences,
 }
 
@@ -74,68 +80,9 @@ impl Model {
             settings,
             arena: Arena::default(),
             live: HashMap::new(),
+            streams: Streams::default(),
             users: Users::default(),
-            fenced: Vec::new(),
-            freed: HashMap::new(),
-            streams: Vec::new(),
             fences: Fences::default(),
-        }
-    }
-
-    /// Frees the fenced blocks that no other stream uses any more.
-    fn lift_fences(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        let mut next = 0;
-        while let Some(Fenced { fence, .. }) = self.fenced.get(next) {
-            if fence.is_over(device)? {
-                let Fenced { block, fence } = self.fenced.remove(next);
-                self.fences.take_down(fence);
-                self.set_free(block);
-            } else {
-                next += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn set_free(&mut self, block: Block) {
-        let freed = self.freed_on(block.stream);
-        freed.give(block.addr.0, block.bytes);
-    }
-
-    fn freed_on(&mut self, stream: StreamId) -> &mut Freed {
-        let streams = &mut self.streams;
-        self.freed.entry(stream).or_insert_with(|| {
-            streams.push(stream);
-            Freed::default()
-        })
-    }
-
-    /// Records an event at the end of a stream's work. Returns whether the work is complete, and the event.
-    fn is_over(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-    ) -> Result<(bool, EventId), Refusal> {
-        let freed = self.freed_on(stream);
-        let event = match freed.end {
-            Some(event) => event,
-            None => device.create_event()?,
-        };
-        freed.end = Some(event);
-        device.record_event(event, stream)?;
-        Ok((device.event_is_complete(event)?, event))
-    }
-
-    /// Makes the memory freed on a stream available to all. Its work is complete.
-    fn share(&mut self, stream: StreamId) {
-        for (start, bytes) in self.freed_on(stream).drain() {
-            self.arena.give(start, bytes);
-        }
-    }
-
-    fn share_all(&mut self) {
-        for stream in self.streams.clone() {
-            self.share(stream);
         }
     }
 
@@ -146,88 +93,109 @@ impl Model {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Option<u64>, Refusal> {
-        let own = self.freed_on(stream).take(bytes);
-        if let Some(start) = own.or_else(|| self.arena.take(bytes)) {
-            return Ok(Some(start));
+        let own = self.streams.of(stream);
+        let own = own.and_then(|freed| freed.take(bytes));
+        let found = own.or_else(|| self.arena.take(bytes));
+        if found.is_some() || !self.settings.reuse_opportunistic {
+            return Ok(found);
         }
-        let (complete, pending) = self.streams_with_memory(device)?;
-        let other = complete
-            .iter()
-            .filter(|&&other| other != stream)
-            .find_map(|&other| self.freed_on(other).take(bytes));
-        if other.is_some() {
-            return Ok(other);
+        let others = self.take_of_others(device, bytes, stream)?;
+        if others.is_some() {
+            self.streams.join(stream);
+        } else {
+            if let Some(own) = self.streams.of(stream) {
+                own.query(device)?;
+            }
+            self.share(Freed::drain_complete);
         }
-        for other in complete {
-            self.share(other);
-        }
-        if self.settings.reuse_internal_dependencies {
-            return self.follow(device, bytes, stream, &pending);
+        Ok(others)
+    }
+
+    /// Takes complete memory freed on another stream. If there is none, all other streams have been queried.
+    fn take_of_others(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Option<u64>, Refusal> {
+        for other in self.streams.others(stream) {
+            other.query(device)?;
+            let taken = other.take_complete(bytes);
+            if taken.is_some() {
+                return Ok(taken);
+            }
         }
         Ok(None)
     }
 
-    /// The streams with freed memory: those whose work is complete, if the settings allow to reuse it for that, and the
-    /// others.
-    fn streams_with_memory(
-        &mut self,
-        device: &mut dyn Driver,
-    ) -> Result<(Vec<StreamId>, Vec<StreamId>), Refusal> {
-        let (mut complete, mut pending) = (Vec::new(), Vec::new());
-        for stream in self.streams.clone() {
-            if self.freed_on(stream).is_empty() {
-                continue;
-            }
-            let is_over = self.settings.reuse_opportunistic && self.is_over(device, stream)?.0;
-            if is_over {
-                complete.push(stream);
-            } else {
-                pending.push(stream);
-            }
+    /// Makes memory freed on the streams available to all.
+    fn share(&mut self, drain: fn(&mut Freed) -> Vec<(u64, u64)>) {
+        for (start, bytes) in self.streams.iter_mut().flat_map(drain) {
+            self.arena.give(start, bytes);
         }
-        Ok((complete, pending))
     }
 
-    /// Takes memory freed on other streams, for whose work the stream then waits.
+    /// Takes memory whose pages are mapped for it. If the device has none, the stream waits for others, or the program does.
+    fn grow(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<u64, Refusal> {
+        let Place { start, mapped } = match self.arena.place(device, bytes) {
+            Err(Refusal::OutOfMemory) => {
+                if let Some(start) = self.follow(device, bytes, stream)? {
+                    return Ok(start);
+                }
+                device.synchronize_device()?;
+                self.share(Freed::drain);
+                self.arena.place(device, bytes)?
+            }
+            placed => placed?,
+        };
+        if mapped {
+            self.streams.join(stream);
+        }
+        Ok(start)
+    }
+
+    /// Takes memory freed on another stream, for whose work the stream then waits.
     fn follow(
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-        others: &[StreamId],
     ) -> Result<Option<u64>, Refusal> {
-        for &other in others {
-            if other != stream && self.freed_on(other).best_fit(bytes).is_some() {
-                let (_, end) = self.is_over(device, other)?;
+        if !self.settings.reuse_internal_dependencies {
+            return Ok(None);
+        }
+        for other in self.streams.others(stream) {
+            if let Some(end) = other.mark_of(bytes) {
                 device.wait_event(stream, end)?;
-                return Ok(self.freed_on(other).take(bytes));
+                return Ok(other.take(bytes));
             }
         }
         Ok(None)
     }
 
-    /// Takes memory whose pages are mapped for it. If the device has none, waits for it and tries again.
-    fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<u64, Refusal> {
-        match self.arena.place(device, bytes) {
-            Err(Refusal::OutOfMemory) => {
-                device.synchronize_device()?;
-                self.lift_fences(device)?;
-                self.share_all();
-                self.arena.place(device, bytes)
-            }
-            placed => placed,
+    /// Whether all work is complete on the streams that have free memory. Their memory is shared then.
+    fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
+        let ends = self.fences.raise(device, &self.streams.names())?;
+        let over = ends.is_over(device);
+        self.fences.take_down(ends);
+        let over = over?;
+        if over {
+            self.share(Freed::drain);
         }
+        Ok(over)
     }
 
-    /// Whether the work of all streams that have free memory is complete. Their memory is shared then.
-    fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
-        for stream in self.streams.clone() {
-            if !self.is_over(device, stream)?.0 {
-                return Ok(false);
-            }
-            self.share(stream);
-        }
-        Ok(true)
+    /// Makes the stream of [`FREE_STREAM`] wait for all that use a block.
+    fn hold_up(&mut self, device: &mut dyn Driver, users: &[StreamId]) -> Result<(), Refusal> {
+        let fence = self.fences.raise(device, users)?;
+        let held_up = fence.hold_up(device, FREE_STREAM);
+        self.fences.take_down(fence);
+        held_up
     }
 }
 
@@ -239,14 +207,13 @@ impl Policy for Model {
         stream: StreamId,
     ) -> Result<Block, Refusal> {
         device.account(CallKind::PoolMalloc, bytes)?;
-        self.lift_fences(device)?;
         let threshold = self.settings.release_threshold;
         if self.arena.held() > threshold && self.is_idle(device)? {
             self.arena.release(device, threshold)?;
         }
         let start = match self.reuse(device, bytes, stream)? {
             Some(start) => start,
-            None => self.grow(device, bytes)?,
+            None => self.grow(device, bytes, stream)?,
         };
         let addr = DeviceAddr(start);
         self.live.insert(addr, bytes);
@@ -259,17 +226,16 @@ impl Policy for Model {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         device.account(CallKind::PoolFree, block.bytes)?;
-        let mut users = self.users.of(block).unwrap_or_default().to_vec();
-        if users.is_empty() {
-            self.set_free(block);
+        let (start, bytes) = (block.addr.0, block.bytes);
+        if let Some(users) = self.users.of(block) {
+            let users = [users, &[block.stream]].concat();
+            self.hold_up(device, &users)?;
+            let freed = self.streams.join(FREE_STREAM);
+            freed.give(device, FREE_STREAM, start, bytes)?;
+            freed.keep_last_mark();
         } else {
-            users.push(block.stream);
-            let fence = self.fences.raise(device, &users)?;
-            let block = Block {
-                stream: FREE_STREAM,
-                ..block
-            };
-            self.fenced.push(Fenced { block, fence });
+            let freed = self.streams.join(block.stream);
+            freed.give(device, block.stream, start, bytes)?;
         }
         self.users.forget(block);
         self.live.remove(&block.addr);
@@ -288,20 +254,14 @@ impl Policy for Model {
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         device.synchronize_device()?;
-        self.lift_fences(device)?;
-        self.share_all();
+        self.share(Freed::drain);
         self.arena.release(device, 0)
     }
 
     fn check(&self) -> Result<(), Violation> {
         let live = self.live.iter().map(|(addr, &bytes)| (addr.0, bytes));
-        let fenced = self
-            .fenced
-            .iter()
-            .map(|it| (it.block.addr.0, it.block.bytes));
-        let freed = self.freed.values().flat_map(Freed::iter);
         let mut used = BTreeMap::new();
-        for (start, bytes) in live.chain(fenced).chain(freed) {
+        for (start, bytes) in live.chain(self.streams.gaps()) {
             let other = used.insert(start, bytes);
             ensure!(other.is_none(), "{start:#x} is in two places");
         }
