@@ -18,13 +18,6 @@ pub(super) const PAGE: u64 = 32 << 20;
 /// The range has addresses for so many times the memory of the device.
 const ROOM: u64 = 8;
 
-/// Where a request lies.
-pub(super) struct Place {
-    pub(super) start: u64,
-    /// Whether pages were mapped for it.
-    pub(super) mapped: bool,
-}
-
 /// Invariants: `pages` and `holes` are disjoint and together all page addresses from the start of the range up to `touched`.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
@@ -62,8 +55,8 @@ impl Arena {
         Some(start)
     }
 
-    /// Takes the smallest gap, and maps the pages that are missing: those in free memory, then new ones.
-    pub(super) fn place(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<Place, Refusal> {
+    /// Takes the smallest gap, and maps the pages that are missing: those in free memory, then new ones. Returns its start.
+    pub(super) fn place(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<u64, Refusal> {
         self.settle(device)?;
         self.reserve(device)?;
         let (start, length) = self
@@ -77,7 +70,7 @@ impl Arena {
         if length > taken {
             self.gaps.add(start + taken, length - taken);
         }
-        mapped.map(|mapped| Place { start, mapped })
+        mapped.map(|()| start)
     }
 
     /// Adds free memory that any stream may use.
@@ -165,21 +158,20 @@ impl Arena {
     }
 
     /// Maps the pages that are missing for the first `bytes` of a gap. The gap has `length` bytes and was removed from `gaps`.
-    /// Returns whether there were any.
     fn map(
         &mut self,
         device: &mut dyn Driver,
         start: u64,
         bytes: u64,
         length: u64,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<(), Refusal> {
         let first = start / PAGE * PAGE;
         let missing: Vec<u64> = (first..start + bytes)
             .step_by(PAGE as usize)
             .filter(|page| !self.pages.contains_key(page))
             .collect();
         if missing.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         let rest = (start + bytes, length - bytes);
         let donors = self.donors(Some(rest));
@@ -199,7 +191,7 @@ impl Arena {
             self.map_page(device, page, handle)
         });
         self.spare.append(&mut created);
-        mapped.map(|()| true)
+        mapped
     }
 
     /// Creates pages, all or none: a request that fails leaves no memory behind.

@@ -15,9 +15,9 @@
 //!
 //! 1. the memory freed on its stream;
 //! 2. free memory that all streams may use, in a gap whose pages are all there;
-//! 3. the complete memory freed on another stream: the stream that [joined](super::streams) first;
+//! 3. the complete memory freed on another stream: the stream that was used first;
 //! 4. the smallest gap, once all complete memory freed on streams, its own included, has become part of the memory that all
-//!    may use: the stream that joined first, and of each the memory freed last.
+//!    may use: the stream that was used first, and of each the memory freed last.
 //!
 //! Everywhere it takes the start of the smallest gap that is large enough, of equal ones the oldest. What remains of a gap, or
 //! grows because memory beside it is freed, counts as new. Blocks are multiples of 512 bytes and lie side by side in
@@ -35,7 +35,8 @@
 //! # What a policy does not see
 //!
 //! - The program's own waits between streams. The driver puts a mark into the stream only with the next work submitted to it,
-//!   so behind the waits in between. And before step 3 it takes memory for whose free the stream waits.
+//!   so behind the waits in between. Before step 3 it takes memory for whose free the stream waits. And a stream counts as
+//!   used once it waits for one that is used.
 //! - Waits for the device, after which the driver shares the memory freed on all streams.
 //!
 //! Without them, every address and the reserved memory after every call are the same as on the H100, in the twenty recorded
@@ -54,7 +55,7 @@ use crate::driver::{DeviceAddr, Driver, PoolSettings, StreamId};
 use crate::policy::fence::{Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
 
-use super::arena::{Arena, Place};
+use super::arena::Arena;
 use super::freed::Freed;
 use super::streams::Streams;
 
@@ -93,31 +94,11 @@ impl Model {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Option<u64>, Refusal> {
-        let own = self.streams.of(stream);
-        let own = own.and_then(|freed| freed.take(bytes));
+        let own = self.streams.of(stream).take(bytes);
         let found = own.or_else(|| self.arena.take(bytes));
         if found.is_some() || !self.settings.reuse_opportunistic {
             return Ok(found);
         }
-        let others = self.take_of_others(device, bytes, stream)?;
-        if others.is_some() {
-            self.streams.join(stream);
-        } else {
-            if let Some(own) = self.streams.of(stream) {
-                own.query(device)?;
-            }
-            self.share(Freed::drain_complete);
-        }
-        Ok(others)
-    }
-
-    /// Takes complete memory freed on another stream. If there is none, all other streams have been queried.
-    fn take_of_others(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Option<u64>, Refusal> {
         for other in self.streams.others(stream) {
             other.query(device)?;
             let taken = other.take_complete(bytes);
@@ -125,6 +106,8 @@ impl Model {
                 return Ok(taken);
             }
         }
+        self.streams.of(stream).query(device)?;
+        self.share(Freed::drain_complete);
         Ok(None)
     }
 
@@ -142,21 +125,17 @@ impl Model {
         bytes: u64,
         stream: StreamId,
     ) -> Result<u64, Refusal> {
-        let Place { start, mapped } = match self.arena.place(device, bytes) {
+        match self.arena.place(device, bytes) {
             Err(Refusal::OutOfMemory) => {
                 if let Some(start) = self.follow(device, bytes, stream)? {
                     return Ok(start);
                 }
                 device.synchronize_device()?;
                 self.share(Freed::drain);
-                self.arena.place(device, bytes)?
+                self.arena.place(device, bytes)
             }
-            placed => placed?,
-        };
-        if mapped {
-            self.streams.join(stream);
+            placed => placed,
         }
-        Ok(start)
     }
 
     /// Takes memory freed on another stream, for whose work the stream then waits.
@@ -190,7 +169,7 @@ impl Model {
         Ok(over)
     }
 
-    /// Makes the stream of [`FREE_STREAM`] wait for all that use a block.
+    /// Makes [`FREE_STREAM`] wait for all streams that use a block.
     fn hold_up(&mut self, device: &mut dyn Driver, users: &[StreamId]) -> Result<(), Refusal> {
         let fence = self.fences.raise(device, users)?;
         let held_up = fence.hold_up(device, FREE_STREAM);
@@ -230,11 +209,11 @@ impl Policy for Model {
         if let Some(users) = self.users.of(block) {
             let users = [users, &[block.stream]].concat();
             self.hold_up(device, &users)?;
-            let freed = self.streams.join(FREE_STREAM);
+            let freed = self.streams.of(FREE_STREAM);
             freed.give(device, FREE_STREAM, start, bytes)?;
             freed.keep_last_mark();
         } else {
-            let freed = self.streams.join(block.stream);
+            let freed = self.streams.of(block.stream);
             freed.give(device, block.stream, start, bytes)?;
         }
         self.users.forget(block);

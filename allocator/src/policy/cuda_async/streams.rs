@@ -4,14 +4,13 @@ use crate::driver::StreamId;
 
 use super::freed::Freed;
 
-/// The streams in the order in which they joined the pool: with their first free, or their first request that neither own
-/// nor shared free memory could serve as it was.
+/// The streams in the order of their first use: a request, a free.
 #[derive(Debug, Default)]
 pub(super) struct Streams(Vec<(StreamId, Freed)>);
 
 impl Streams {
-    /// Adds a stream, if it is new.
-    pub(super) fn join(&mut self, stream: StreamId) -> &mut Freed {
+    /// The memory freed on a stream, which is used from now on.
+    pub(super) fn of(&mut self, stream: StreamId) -> &mut Freed {
         let known = self.0.iter().position(|&(known, _)| known == stream);
         let place = known.unwrap_or(self.0.len());
         if known.is_none() {
@@ -20,13 +19,7 @@ impl Streams {
         &mut self.0[place].1
     }
 
-    /// The memory freed on a stream, if it has joined.
-    pub(super) fn of(&mut self, stream: StreamId) -> Option<&mut Freed> {
-        let mut all = self.0.iter_mut();
-        all.find_map(|(known, freed)| (*known == stream).then_some(freed))
-    }
-
-    /// All streams but one.
+    /// The memory freed on each stream but one.
     pub(super) fn others(&mut self, stream: StreamId) -> impl Iterator<Item = &mut Freed> {
         let all = self.0.iter_mut();
         all.filter_map(move |(other, freed)| (*other != stream).then_some(freed))
