@@ -21,7 +21,7 @@ use super::output::{self, is_stdout, notice};
 /// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events, streams and
 /// the device's pool, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call,
 /// fitted to the means. Then it takes all memory for a moment, and measures how fast the device clears what is returned, and how
-/// much longer calls take while a kernel runs.
+/// much longer calls take among kernels.
 /// All memory is freed. Pass the file to other verbs with `--profile FILE`.
 #[derive(clap::Args)]
 #[command(
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let clearing = clearing::measure(&mut device, &clock, &rest);
     let clearing = unless_short(clearing, "how fast returned memory is cleared")?;
     let percent = contention::measure(&mut device, &clock);
-    let percent = unless_short(percent, "how kernels delay calls")?;
+    let percent = unless_short(percent, "how much longer calls take among kernels")?;
     let text = profile::toml(&machine, &samples, clearing, percent);
     if let Some(table) = &args.samples {
         output::write(table, profile::table(&samples).as_bytes())?;

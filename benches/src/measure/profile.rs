@@ -10,8 +10,8 @@
 //! ns_per_mib = 2300
 //! interval_ns = 7500000                     # a request that waits for it looks again after so long
 //!
-//! [contention]                              # between calls and kernels; may be left out
-//! percent = 25                              # by which a call takes longer while kernels run
+//! [contention]                              # with kernels; may be left out
+//! percent = 25                              # by which a call takes longer among kernels
 //! ```
 
 use std::collections::BTreeMap;
