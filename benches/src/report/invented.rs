@@ -28,8 +28,8 @@ const POLICIES: [(&str, &str); 8] = [
 const CAPACITIES: [&str; 5] = ["1TiB", "least", "105%", "110%", "150%"];
 
 /// The row of a workload, with figures that are plausible beside those of its other rows.
-fn row(rng: &mut Rng, workload: u64, policy: usize, capacity: &str, torch: &str) -> Row {
-    let requested = (workload + 1) * 311 << 20;
+fn row(rng: &mut Rng, workload: u64, way: &(&str, &str), capacity: &str, torch: &str) -> Row {
+    let requested = (workload + 1) * (311 << 20);
     let reserved = requested + requested / 100 * rng.below(60);
     let is_tight = capacity != "1TiB";
     let ooms = if is_tight && rng.happens(1, 6) {
@@ -38,7 +38,7 @@ fn row(rng: &mut Rng, workload: u64, policy: usize, capacity: &str, torch: &str)
         0
     };
     let is_unsupported = rng.happens(1, 15);
-    let (policy, setting) = POLICIES[policy];
+    let (policy, setting) = *way;
     let calls = rng.between(1, 500);
     let efficiency = requested as f64 / reserved as f64;
     Row {
@@ -114,8 +114,8 @@ fn rows(seed: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for workload in 0..workloads {
         for capacity in &CAPACITIES[..capacities] {
-            for policy in 0..policies {
-                let releases = if POLICIES[policy].0 == "pytorch" {
+            for policy in &POLICIES[..policies] {
+                let releases = if policy.0 == "pytorch" {
                     torches
                 } else {
                     &torches[..1]
@@ -174,7 +174,7 @@ fn tables_are_as_recorded() {
 fn tables_of_wasted_memory_are_as_recorded() {
     let mut measured = "program,rank,what,peak_reserved_bytes\n".to_owned();
     for workload in 0..6_u64 {
-        let bytes = (workload + 1) * 400 << 20;
+        let bytes = (workload + 1) * (400 << 20);
         measured.push_str(&format!("workload_{workload},,async,{bytes}\n"));
     }
     let measured = Measured::read(measured.as_bytes()).unwrap();
