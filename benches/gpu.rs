@@ -38,6 +38,7 @@ fn run() -> anyhow::Result<()> {
         workloads: Vec::new(),
         traces: None,
         policies: Vec::new(),
+        kernels: None,
         time: Duration::from_secs(1),
         until: Deadline::after(None),
     };

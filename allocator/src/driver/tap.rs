@@ -4,7 +4,7 @@
 //! hooks is a hook.
 
 use super::calls::{Call, CallKind};
-use super::work::Kernel;
+use super::work::{Kernel, Work};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
     MemoryInfo, PoolSettings, PoolUsage, SharedHandle, StreamCapture, StreamId, StreamOrdered,
@@ -469,5 +469,16 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
         self.pass_to_pool(CallKind::TrimPool, 0, |pool| pool.trim_pool(keep))?;
         self.hook.after(&Call::TrimPool { keep });
         Ok(())
+    }
+}
+
+impl<D: Work, H: Hook> Work for Tap<D, H> {
+    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError> {
+        let delayed = kernel.submitted_ns.saturating_add(self.hook.elapsed_ns());
+        self.hook.submit(kernel);
+        self.driver.submit(Kernel {
+            submitted_ns: delayed,
+            ..kernel
+        })
     }
 }

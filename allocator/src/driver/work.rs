@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::tap::{Hook, Tap};
 use super::{Driver, DriverError, StreamId};
 
 /// The kernel that runs for some time: `(u64 ns)`.
@@ -31,17 +30,6 @@ pub trait Work: Driver {
     /// # Errors
     /// If the device refuses the work.
     fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError>;
-}
-
-impl<D: Work, H: Hook> Work for Tap<D, H> {
-    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError> {
-        let delayed = kernel.submitted_ns.saturating_add(self.hook().elapsed_ns());
-        self.hook_mut().submit(kernel);
-        self.driver_mut().submit(Kernel {
-            submitted_ns: delayed,
-            ..kernel
-        })
-    }
 }
 
 /// How long each stream is busy. The kernels of a stream run one after another, those of different streams at the same

@@ -9,8 +9,8 @@ use coalesce_alloc::driver::DriverError;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::machine;
 use coalesce_bench::timing::profile;
-use coalesce_bench::timing::profile::{clearing, contention};
 use coalesce_bench::timing::profile::measure::{Effort, measure};
+use coalesce_bench::timing::profile::{clearing, contention};
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
 use super::output::{self, is_stdout, notice};
