@@ -238,8 +238,9 @@ impl<'a> Search<'a> {
         self.unoffered.iter().cloned().collect()
     }
 
-    /// The index of the best settings for an aim. Among settings within the tolerance, those with the fewest
-    /// keys are best, and among these the ones with the best other figures.
+    /// The index of the best settings for an aim. Among settings within the tolerance, those under which the workload
+    /// completes on the given device are best, then those with the fewest keys, and among these the ones with the best
+    /// other figures.
     pub fn best(&self, aim: Aim) -> Option<usize> {
         let best = |aim| self.best_of(aim, self.tried.iter().enumerate());
         let fits_now = self.tried.get(PRESENT).is_some_and(TriedSettings::fits);
@@ -281,6 +282,8 @@ impl<'a> Search<'a> {
         let good = tried.filter(|(_, tried)| tried.score(aim).is_some_and(|s| s <= as_good));
         let best = good.min_by_key(|(_, tried)| {
             (
+                // Within the tolerance, some may need a little more than the device has.
+                !tried.fits(),
                 tried.keys,
                 tried.score(aim),
                 tried.on_device.driver_time_ns,
