@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::op::Workload;
@@ -59,17 +57,10 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
     let demand = Demand::of(workload)?;
     let row = |conf| {
         let cell = Cell {
-            workload,
             demand,
-            policy: "pytorch",
             setting: conf,
             conf,
-            release: Release::DEFAULT,
-            plan: None,
-            others: 0,
-            limit: None,
-            address_policy: AddressPolicy::Up,
-            profile: &profile,
+            ..Cell::new(workload, &profile)
         };
         cell.measure(ROOMY, &mut ())
     };

@@ -21,9 +21,9 @@ pub struct Kernels {
 }
 
 impl Default for Kernels {
-    /// A GPU that reads and writes 2 TiB/s, under a program that takes as long for a kernel as PyTorch without
-    /// compilation: the kernels of small blocks are over before the next is submitted, those of large blocks wait for one
-    /// another.
+    /// Kernels that read and write 1 TiB per second, in a program that submits them as slowly as PyTorch without
+    /// compilation. The kernel of a small block is over before the next one is submitted; the kernels of large blocks queue
+    /// up.
     fn default() -> Self {
         Self {
             ns: 4_000,
@@ -49,7 +49,7 @@ impl Kernels {
 }
 
 /// Wraps any allocator and runs a kernel after each request: one on the stream of a new block, and one on each stream
-/// recorded on it later. So work is pending when memory is freed.
+/// recorded on it later. This way, work is pending when memory is freed.
 #[derive(Debug)]
 pub struct Busy<A> {
     allocator: A,

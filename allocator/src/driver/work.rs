@@ -32,15 +32,15 @@ pub trait Work: Driver {
     fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError>;
 }
 
-/// How long each stream is busy. The kernels of a stream run one after another, those of different streams at the same
-/// time.
+/// When the work of each stream is over. The kernels of a stream run one after another, those of different streams at the
+/// same time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Busy {
+pub(super) struct Timeline {
     /// Nanoseconds on the clock at which the work of each stream is over.
     until_ns: BTreeMap<StreamId, u64>,
 }
 
-impl Busy {
+impl Timeline {
     /// Adds a kernel.
     pub(super) fn submit(&mut self, kernel: Kernel) {
         let until = self.until_ns.entry(kernel.stream).or_default();

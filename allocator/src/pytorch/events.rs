@@ -339,8 +339,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// Removes the streams of a block that a capture recorded. PyTorch builds a new set from the others, in which they
-    /// have the same order.
+    /// Removes the streams that a capture recorded on a block. PyTorch copies the other streams into a new set instead,
+    /// which keeps their order.
     fn forget_streams_of_capture(&mut self, id: BlockId) {
         let Some(uses) = self.blocks[id].uses else {
             return;

@@ -75,7 +75,7 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
             "pinned_use_background_threads" => {
                 settings.pinned.use_background_threads = tokens.boolean(value)?;
             }
-            // Read above.
+            // `large_segment_size_mb` was read before the other keys.
             _ => return tokens.skip_value(i),
         }
         Ok(value)

@@ -7,7 +7,6 @@ use std::time::Duration;
 use coalesce_alloc::Kernels;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
 use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
@@ -15,7 +14,6 @@ use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::timing::bench::record;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::{self, model, scale};
-use coalesce_workloads::demand::Demand;
 use coalesce_workloads::presets;
 
 use super::input;
@@ -92,17 +90,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let input = input::open(program, None)?;
         for (policy, setting, conf) in RUNS {
             let cell = Cell {
-                workload: &*input.workload,
-                demand: Demand::default(),
                 policy,
                 setting,
                 conf,
-                release: Release::DEFAULT,
-                plan: None,
-                others: 0,
-                limit: None,
                 address_policy: AddressPolicy::Cuda,
-                profile: &profile,
+                ..Cell::new(&*input.workload, &profile)
             };
             let gpu = || Ok(CudaDevice::open(number, StreamHandles::Numbered)?);
             rows.extend(model::compare(&cell, gpu, args.rounds, kernels)?);

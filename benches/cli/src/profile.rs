@@ -20,9 +20,8 @@ use super::output::{self, is_stdout, notice};
 /// The simulated device charges its calls by such a profile.
 /// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events, streams and
 /// the device's pool, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call,
-/// fitted to the means. Then it takes all memory for a moment, and measures how fast the device clears what is returned, and how
-/// much longer calls take among kernels.
-/// All memory is freed. Pass the file to other verbs with `--profile FILE`.
+/// fitted to the means. Then it takes all memory for a moment, to measure how fast the device clears what is returned, and
+/// measures how much longer calls take among kernels. All memory is freed. Pass the file to other verbs with `--profile FILE`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce profile --device cuda:0 --out h200.toml --samples h200.csv"

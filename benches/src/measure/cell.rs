@@ -83,6 +83,26 @@ pub struct Run<A = Box<dyn Allocator<Driver = SimDevice>>> {
     pub tally: Tally,
 }
 
+impl<'a> Cell<'a> {
+    /// The reference with default settings, on a device that no other process uses. The demand is left at zero.
+    #[must_use]
+    pub fn new(workload: &'a dyn Workload, profile: &'a Profile) -> Self {
+        Self {
+            workload,
+            demand: Demand::default(),
+            policy: REFERENCE,
+            setting: "default",
+            conf: "",
+            release: Release::DEFAULT,
+            plan: None,
+            others: 0,
+            limit: None,
+            address_policy: AddressPolicy::default(),
+            profile,
+        }
+    }
+}
+
 impl Cell<'_> {
     /// Replays the workload on a simulated device of `capacity` bytes, and checks the invariants of the allocator, so
     /// that a broken allocator cannot look good.

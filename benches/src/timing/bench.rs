@@ -15,13 +15,10 @@ use std::time::Duration;
 use anyhow::bail;
 use coalesce_alloc::Kernels;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::POLICIES;
-use coalesce_alloc::release::Release;
-use coalesce_workloads::demand::Demand;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
 
@@ -114,17 +111,10 @@ fn run_on<D: Measured>(
         let walk = Walk::prepare(&*workload)?;
         for &(policy, setting, conf) in &settings {
             let cell = Cell {
-                workload: &*workload,
-                demand: Demand::default(),
                 policy,
                 setting,
                 conf,
-                release: Release::DEFAULT,
-                plan: None,
-                others: 0,
-                limit: None,
-                address_policy: AddressPolicy::default(),
-                profile: &profile,
+                ..Cell::new(&*workload, &profile)
             };
             let measured = match plan.until.has_passed() {
                 true => Ok((left_out("no time"), Vec::new())),

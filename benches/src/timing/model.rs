@@ -217,10 +217,7 @@ fn figures(calls: u64, modelled_ns: u64, measured_ns: u64) -> [String; 4] {
 mod tests {
     use std::path::Path;
 
-    use coalesce_alloc::driver::sim::address::AddressPolicy;
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-    use coalesce_alloc::release::Release;
-    use coalesce_workloads::demand::Demand;
     use coalesce_workloads::presets;
     use toml::Table;
 
@@ -243,19 +240,7 @@ mod tests {
     fn of_article(compare: impl FnOnce(&Cell<'_>) -> Vec<Row>) -> Vec<Row> {
         let workload = presets::build("fragmentation_article", Table::new()).unwrap();
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-        compare(&Cell {
-            workload: &*workload,
-            demand: Demand::default(),
-            policy: "pytorch",
-            setting: "default",
-            conf: "",
-            release: Release::DEFAULT,
-            plan: None,
-            others: 0,
-            limit: None,
-            address_policy: AddressPolicy::default(),
-            profile: &profile,
-        })
+        compare(&Cell::new(&*workload, &profile))
     }
 
     fn times(kind: CallKind, calls: u64, ns: u64) -> CallTimes {

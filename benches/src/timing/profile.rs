@@ -32,8 +32,10 @@ pub fn toml(
         Some((kind, cost, remark))
     });
     let title = "measured by `coalesce profile`";
-    let clearing = clearing.unwrap_or_default();
-    file(title, source, lines, clearing, contention_percent)
+    let mut costs = Costs::default();
+    costs.clearing = clearing.unwrap_or_default();
+    costs.contention_percent = contention_percent;
+    file(title, source, lines, &costs)
 }
 
 /// A profile whose calls are scaled by these factors, as a file.
@@ -50,27 +52,15 @@ pub fn scaled(profile: &Profile, factors: &[f64; CallKind::COUNT]) -> String {
         (cost != Cost::default()).then_some((kind, scaled, remark))
     });
     let title = "measured by `coalesce profile`, scaled by `coalesce model`";
-    let Costs {
-        clearing,
-        contention_percent,
-        ..
-    } = profile.costs;
-    file(
-        title,
-        profile.source.trim(),
-        lines,
-        clearing,
-        contention_percent,
-    )
+    file(title, profile.source.trim(), lines, &profile.costs)
 }
 
-/// A profile as a file: calls with their costs and a remark each.
+/// A profile as a file: calls with their costs and a remark each, and the clearing and contention of `costs`.
 fn file(
     title: &str,
     source: &str,
     lines: impl Iterator<Item = (CallKind, Cost, String)>,
-    clearing: Clearing,
-    contention_percent: u64,
+    costs: &Costs,
 ) -> String {
     let mut text = format!(
         "# Costs of driver calls in nanoseconds, {title}.\n\
@@ -84,18 +74,19 @@ fn file(
             "{name} = {{ ns = {ns}, ns_per_mib = {ns_per_mib} }} # {remark}"
         );
     }
-    if clearing != Clearing::default() {
+    if costs.clearing != Clearing::default() {
         let Clearing {
             ns_per_mib,
             interval_ns,
-        } = clearing;
+        } = costs.clearing;
         let _ = write!(
             text,
             "\n[clearing]\nns_per_mib = {ns_per_mib}\ninterval_ns = {interval_ns}\n"
         );
     }
-    if contention_percent > 0 {
-        let _ = write!(text, "\n[contention]\npercent = {contention_percent}\n");
+    if costs.contention_percent > 0 {
+        let percent = costs.contention_percent;
+        let _ = write!(text, "\n[contention]\npercent = {percent}\n");
     }
     text
 }

@@ -53,8 +53,6 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
 mod tests {
     use std::path::Path;
 
-    use coalesce_alloc::driver::sim::address::AddressPolicy;
-    use coalesce_alloc::release::Release;
     use coalesce_workloads::demand::Demand;
 
     use super::*;
@@ -67,17 +65,8 @@ mod tests {
         let workload = shapes::find(name, None).unwrap().unwrap();
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let cell = Cell {
-            workload: workload.as_ref(),
             demand: Demand::of(workload.as_ref()).unwrap(),
-            policy: "pytorch",
-            setting: "default",
-            conf: "",
-            release: Release::DEFAULT,
-            plan: None,
-            others: 0,
-            limit: None,
-            address_policy: AddressPolicy::Up,
-            profile: &profile,
+            ..Cell::new(workload.as_ref(), &profile)
         };
         let mut row = cell.measure(capacity, &mut ()).unwrap();
         change(&mut row);

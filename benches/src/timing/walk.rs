@@ -37,7 +37,7 @@ pub struct Used {
 }
 
 impl Step {
-    /// What a kernel can use after the operation.
+    /// What a kernel can use after the operation; `None` after a free.
     fn used(self) -> Option<Used> {
         match self {
             Self::Malloc { bytes, stream, .. } => Some(Used { bytes, stream }),
@@ -187,8 +187,8 @@ impl Walk {
         self.steps.chunks(operations).map(Part)
     }
 
-    /// Runs one walk, times each call, and calls `after` after each, with what it uses. Ends early at the deadline. Frees all blocks in any
-    /// case.
+    /// Runs one walk and times each call. After each call, `after` receives the allocator and what the call uses from then
+    /// on. Stops at the deadline. All blocks are freed in any case.
     ///
     /// # Errors
     /// As [`Walk::run`], and those of `after`.

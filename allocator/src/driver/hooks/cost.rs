@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::clearing::{Clearing, Returned};
 use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
-use crate::driver::work::{Busy, Kernel};
+use crate::driver::work::{Kernel, Timeline};
 use crate::driver::{DriverError, StreamId};
 
 /// The cost of each kind of call, zero by default.
@@ -84,7 +84,7 @@ pub struct Clock {
     /// Nanoseconds by kind of call.
     of: [u64; CallKind::COUNT],
     returned: Returned,
-    busy: Busy,
+    timeline: Timeline,
     /// Mappings made since the last `set_access`, which the next one covers.
     without_access: u64,
 }
@@ -97,7 +97,7 @@ impl Clock {
             returned: Returned::new(costs.clearing, free),
             costs,
             elapsed_ns: 0,
-            busy: Busy::default(),
+            timeline: Timeline::default(),
             of: [0; CallKind::COUNT],
             without_access: 0,
         }
@@ -112,7 +112,7 @@ impl Clock {
     /// Returns the cost of a call for `bytes` made now.
     fn charge(&mut self, kind: CallKind, bytes: u64) -> u64 {
         let own = self.cost(kind, bytes);
-        let busy = self.busy.over().saturating_sub(self.elapsed_ns);
+        let busy = self.timeline.over().saturating_sub(self.elapsed_ns);
         let delayed = match busy {
             0 => 0,
             _ => own.saturating_mul(self.costs.contention_percent) / 100,
@@ -160,7 +160,7 @@ impl Clock {
 
     /// Waits in a call for the work of a stream.
     fn wait_for(&mut self, kind: CallKind, stream: StreamId) {
-        let waits = self.busy.until(stream).saturating_sub(self.elapsed_ns);
+        let waits = self.timeline.until(stream).saturating_sub(self.elapsed_ns);
         self.advance(kind, waits);
     }
 }
@@ -186,7 +186,7 @@ impl Hook for Clock {
     }
 
     fn submit(&mut self, kernel: Kernel) {
-        self.busy.submit(Kernel {
+        self.timeline.submit(Kernel {
             submitted_ns: self.elapsed_ns,
             ..kernel
         });

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use crate::driver::work::{Busy, Kernel};
+use crate::driver::work::{Kernel, Timeline};
 use crate::driver::{DriverError, EventId, StreamId};
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub struct Streams {
     events: Vec<Option<Recording>>,
     /// How often all streams were waited for.
     all_drained: u64,
-    busy: Busy,
+    timeline: Timeline,
     /// Nanoseconds on the clock when it was last told.
     now_ns: u64,
 }
@@ -88,7 +88,7 @@ impl Streams {
             states: Vec::new(),
             events: Vec::new(),
             all_drained: 0,
-            busy: Busy::default(),
+            timeline: Timeline::default(),
             now_ns: 0,
         }
     }
@@ -132,7 +132,7 @@ impl Streams {
                 self.complete_up_to(place, ticket);
             }
         }
-        self.busy.submit(kernel);
+        self.timeline.submit(kernel);
     }
 
     /// Completes all work of a stream.
@@ -140,7 +140,7 @@ impl Streams {
         let place = self.place(stream);
         self.complete_up_to(place, u64::MAX);
         self.states[place].drained += 1;
-        self.now_ns = self.now_ns.max(self.busy.until(stream));
+        self.now_ns = self.now_ns.max(self.timeline.until(stream));
     }
 
     /// Completes all work of all streams.
@@ -150,7 +150,7 @@ impl Streams {
             stream.waits.clear();
         }
         self.all_drained += 1;
-        self.now_ns = self.now_ns.max(self.busy.over());
+        self.now_ns = self.now_ns.max(self.timeline.over());
     }
 
     /// Returns how often all work of a stream was waited for.
@@ -182,7 +182,7 @@ impl Streams {
 
     pub(super) fn record(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
         self.recording(event)?;
-        let due_ns = self.busy.until(stream);
+        let due_ns = self.timeline.until(stream);
         let stream = self.place(stream);
         let counters = &mut self.states[stream];
         counters.recorded += 1;
@@ -206,7 +206,7 @@ impl Streams {
             return Ok(());
         };
         let recorded = (self.states[recording.stream].id, recording.ticket);
-        self.busy.delay(stream, recording.due_ns);
+        self.timeline.delay(stream, recording.due_ns);
         let place = self.place(stream);
         let own = &mut self.states[place];
         if self.hold {

@@ -67,7 +67,8 @@ impl Freed {
         Some(self.take_of(start, length, bytes))
     }
 
-    /// As [`Freed::take`], if that gap is complete. Otherwise takes from the complete gap that was freed first.
+    /// Takes the first `bytes` of the smallest gap that is large enough, if it is complete. Otherwise it takes those of the
+    /// complete gap that was freed first. Returns the start.
     pub(super) fn take_complete(&mut self, bytes: u64) -> Option<u64> {
         let is_complete = |start: u64| self.marks.is_complete(self.turns[&start]);
         let (best, length) = self.gaps.fitting(bytes).next()?;
@@ -94,7 +95,8 @@ impl Freed {
         start
     }
 
-    /// Returns the mark that whoever takes `bytes` must wait for. `None` if no gap is large enough or its work is complete.
+    /// Returns the mark that a stream must wait for before it takes `bytes`. `None` if no gap is large enough, or the gap is
+    /// complete.
     pub(super) fn mark_of(&self, bytes: u64) -> Option<EventId> {
         let (start, _) = self.gaps.fitting(bytes).next()?;
         self.marks.pending(self.turns[&start])

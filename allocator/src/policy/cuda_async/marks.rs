@@ -1,4 +1,4 @@
-//! When memory freed on a stream can be used by other streams.
+//! Tracks when other streams can use the memory that was freed on a stream.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl Marks {
         Ok(())
     }
 
-    /// The last mark becomes that of all memory.
+    /// Makes the last mark that of all memory.
     pub(super) fn keep_last(&mut self) {
         if let Some((_, last)) = self.pending.pop_last() {
             self.clear();
@@ -66,13 +66,13 @@ impl Marks {
         Ok(())
     }
 
-    /// Returns the last pending mark that memory lies before, none if the memory is complete.
+    /// Returns the mark that the memory of a free waits for; `None` if it is complete.
     pub(super) fn pending(&self, number: u64) -> Option<EventId> {
         let last = self.pending.range(..=number).next_back();
         last.map(|(_, &event)| event)
     }
 
-    /// Whether the memory is complete.
+    /// Whether the memory of a free is complete.
     pub(super) fn is_complete(&self, number: u64) -> bool {
         self.pending(number).is_none()
     }

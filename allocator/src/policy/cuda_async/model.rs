@@ -15,9 +15,9 @@
 //!
 //! 1. the memory freed on its stream;
 //! 2. free memory that all streams may use, in a gap whose pages are all there;
-//! 3. the complete memory freed on another stream: the stream that was used first;
+//! 3. the complete memory freed on another stream, of several the stream that was used first;
 //! 4. the smallest gap, once all complete memory freed on streams, its own included, has become part of the memory that all
-//!    may use: the stream that was used first, and of each the memory freed last.
+//!    may use: streams in the order of their first use, and of each stream the memory freed last first.
 //!
 //! Everywhere it takes the start of the smallest gap that is large enough, of equal ones the oldest. What remains of a gap, or
 //! grows because memory beside it is freed, counts as new. Blocks are multiples of 512 bytes and lie side by side in
@@ -28,8 +28,8 @@
 //!
 //! Each gap freed on a stream has a mark at the end of the work that the stream had at the free, and is complete once its
 //! mark is, whatever the stream does afterwards. A gap that grows has the mark of the last free, and what remains of a gap
-//! keeps its mark. If the smallest gap of another stream that is large enough is pending, step 3 takes the complete one
-//! that was freed first. The pool makes no stream wait as long as the device has memory: recordings with and without
+//! keeps its mark. If the smallest gap of another stream that is large enough is pending, step 3 takes the complete gap
+//! that was freed first among those that are large enough. The pool makes no stream wait as long as the device has memory: recordings with and without
 //! internal dependencies are the same.
 //!
 //! # What a policy does not see
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Takes memory freed on another stream, for whose work the stream then waits.
+    /// Takes memory freed on another stream, and makes `stream` wait for the work before that free.
     fn follow(
         &mut self,
         device: &mut dyn Driver,
@@ -159,7 +159,7 @@ impl Model {
 
     /// Whether all work is complete on the streams that have free memory. Their memory is shared then.
     fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
-        let ends = self.fences.raise(device, &self.streams.names())?;
+        let ends = self.fences.raise(device, &self.streams.ids())?;
         let over = ends.is_over(device);
         self.fences.take_down(ends);
         let over = over?;
@@ -206,15 +206,21 @@ impl Policy for Model {
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         device.account(CallKind::PoolFree, block.bytes)?;
         let (start, bytes) = (block.addr.0, block.bytes);
-        if let Some(users) = self.users.of(block) {
-            let users = [users, &[block.stream]].concat();
-            self.hold_up(device, &users)?;
-            let freed = self.streams.of(FREE_STREAM);
-            freed.give(device, FREE_STREAM, start, bytes)?;
+        let users = self
+            .users
+            .of(block)
+            .map(|users| [users, &[block.stream]].concat());
+        let stream = match &users {
+            Some(users) => {
+                self.hold_up(device, users)?;
+                FREE_STREAM
+            }
+            None => block.stream,
+        };
+        let freed = self.streams.of(stream);
+        freed.give(device, stream, start, bytes)?;
+        if users.is_some() {
             freed.keep_last_mark();
-        } else {
-            let freed = self.streams.of(block.stream);
-            freed.give(device, block.stream, start, bytes)?;
         }
         self.users.forget(block);
         self.live.remove(&block.addr);

@@ -4,12 +4,12 @@ use crate::driver::StreamId;
 
 use super::freed::Freed;
 
-/// The streams in the order of their first use: a request, a free.
+/// The streams in the order of their first use, which is a request or a free.
 #[derive(Debug, Default)]
 pub(super) struct Streams(Vec<(StreamId, Freed)>);
 
 impl Streams {
-    /// The memory freed on a stream, which is used from now on.
+    /// The memory freed on a stream. The first call for a stream is its first use.
     pub(super) fn of(&mut self, stream: StreamId) -> &mut Freed {
         let known = self.0.iter().position(|&(known, _)| known == stream);
         let place = known.unwrap_or(self.0.len());
@@ -35,8 +35,8 @@ impl Streams {
         self.0.iter().flat_map(|(_, freed)| freed.iter())
     }
 
-    /// The streams.
-    pub(super) fn names(&self) -> Vec<StreamId> {
+    /// All streams.
+    pub(super) fn ids(&self) -> Vec<StreamId> {
         self.0.iter().map(|&(stream, _)| stream).collect()
     }
 }

@@ -5,10 +5,9 @@ use std::path::Path;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::measure::capacity::{ROOMY, USUAL};
-use coalesce_bench::measure::cell::{Cell, REFERENCE};
+use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_bench::text::amount;
-use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
 use coalesce_workloads::formats::snapshot::verify::{Known, verify};
@@ -236,17 +235,12 @@ impl<'a> Trial<'a> {
 
     fn fails_as_recorded(&self, capacity: u64, limit: Option<u64>) -> anyhow::Result<bool> {
         let cell = Cell {
-            workload: &*self.input.workload,
-            demand: Demand::default(),
-            policy: REFERENCE,
             setting: &self.conf,
             conf: &self.conf,
             release: self.release,
-            plan: None,
-            others: 0,
             limit,
             address_policy: self.addresses,
-            profile: &self.profile,
+            ..Cell::new(&*self.input.workload, &self.profile)
         };
         let mut watch = UntilDifferent { differs: false };
         match cell.run(capacity, &mut watch) {

@@ -220,7 +220,7 @@ fn replace_digest(name: &str, digest: &str) {
     fs::write(path, list).unwrap();
 }
 
-/// A test for each verb with cases in a list, so that a change of one verb is judged without the others.
+/// Makes one test for each verb of a list, so that a verb can be tested without the others.
 macro_rules! verbs {
     (mod $list:ident: $check:ident; $($verb:ident)+) => {
         mod $list {

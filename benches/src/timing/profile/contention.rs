@@ -1,6 +1,7 @@
 //! Measures by how much calls take longer among kernels.
 //!
-//! A kernel that runs already does not delay a request for memory, but submitting kernels between requests does: on an H200, by a quarter.
+//! On an H200, a kernel that is already running does not delay requests for memory. Requests between which kernels are
+//! submitted take a quarter longer.
 
 use coalesce_alloc::driver::work::{Kernel, Work};
 use coalesce_alloc::driver::{DriverError, HandleKind, StreamId};

@@ -241,7 +241,7 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use coalesce_alloc::driver::{DeviceAddr, StreamId};
@@ -251,7 +251,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn entry(action: Action, addr: u64, size: u64) -> TraceEntry {
+    /// An entry of a history on the default stream.
+    pub(in super::super) fn entry(action: Action, addr: u64, size: u64) -> TraceEntry {
         TraceEntry {
             action,
             addr: DeviceAddr(addr),

@@ -143,17 +143,8 @@ mod tests {
     use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
     use coalesce_alloc::stats::PoolKind;
 
+    use super::super::calls::tests::entry;
     use super::*;
-
-    fn entry(action: Action, addr: u64, size: u64) -> TraceEntry {
-        TraceEntry {
-            action,
-            addr: DeviceAddr(addr),
-            size,
-            stream: StreamId::DEFAULT,
-            time_us: 0,
-        }
-    }
 
     fn free_segment(address: DeviceAddr, size: u64) -> SegmentInfo {
         SegmentInfo {
