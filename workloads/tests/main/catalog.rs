@@ -177,7 +177,8 @@ fn every_value_of_every_parameter_is_refused_or_runs() {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
-    // A change here changes what some values do, or what is said of them.
+    // A change here changes what some values do, or what is said of them. A family that is not
+    // listed is tested all the same, so that one can be added without a change here.
     let expected = [
         "transformer 781987793f8dd284",
         "moe 057156d7485176d2",
@@ -197,7 +198,12 @@ fn every_value_of_every_parameter_is_refused_or_runs() {
         "batch_probe 6c9c342e9836fe1c",
         "experiment 0c3efb19501ab220",
     ];
-    assert_eq!(fingerprints, expected);
+    let listed = |fingerprint: &&String| {
+        let family = fingerprint.split(' ').next();
+        expected.iter().any(|line| line.split(' ').next() == family)
+    };
+    let listed: Vec<&String> = fingerprints.iter().filter(listed).collect();
+    assert_eq!(listed, expected);
 }
 
 fn values() -> Vec<toml::Value> {
