@@ -1,7 +1,7 @@
 //! The properties of every policy, with each kind of settings.
 
 use coalesce_alloc::driver::sim::SimConfig;
-use coalesce_alloc::driver::sim::address::AddressPolicy::{self, Down, FirstFit, Up};
+use coalesce_alloc::driver::sim::address::AddressPolicy::{self, Cuda, Down, FirstFit, Up};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -164,7 +164,7 @@ macro_rules! suites {
 
 suites! {
     direct: "direct", "", tight(Up);
-    direct_first_fit: "direct", "", tight(FirstFit);
+    direct_shared_pages: "direct", "", tight(Cuda);
     cuda_async: "cuda_async", "", tight(Up);
     cuda_async_threshold: "cuda_async", "release_threshold:64MiB,reuse_internal_dependencies:false", tight(FirstFit);
     bfc: "bfc", "", tight(Up);
@@ -173,16 +173,16 @@ suites! {
     bfc_two_ended: "bfc_two_ended", "", tight(Up);
     bfc_two_ended_small: "bfc_two_ended", "limit:100MiB,lower_from:16KiB,fragmentation_fraction:0.001", tight(Down);
     rmm_pool: "rmm_pool", "", tight(Up);
-    rmm_pool_limited: "rmm_pool", "initial_pool_size:1MiB,maximum_pool_size:200MiB", tight(FirstFit);
+    rmm_pool_limited: "rmm_pool", "initial_pool_size:1MiB,maximum_pool_size:200MiB", tight(Cuda);
     rmm_arena: "rmm_arena", "", tight(Up);
     rmm_binning: "rmm_binning", "min_size_exponent:16,max_size_exponent:19", tight(Up);
     buddy: "buddy", "", tight(Up);
     buddy_small_chunks: "buddy", "chunk:16MiB", tight(FirstFit);
     cupy: "cupy", "", tight(Up);
-    cupy_limited: "cupy", "limit:200MiB", tight(FirstFit);
+    cupy_limited: "cupy", "limit:200MiB", tight(Cuda);
     paddle_auto_growth: "paddle_auto_growth", "", tight(Up);
     paddle_auto_growth_small_pool: "paddle_auto_growth", "small_pool_size:1MiB,small_pool_auto_growth_chunk_size:2MiB,\
-     large_pool_auto_growth_chunk_size:16MiB,alignment_size:512", tight(FirstFit);
+     large_pool_auto_growth_chunk_size:16MiB,alignment_size:512", tight(Cuda);
     paddle_auto_growth_eager: "paddle_auto_growth", "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true", tight(Down);
     quilt: "quilt", "", tight(Up);
     quilt_roomy: "quilt", "", roomy();
@@ -217,7 +217,7 @@ suites! {
     cubecl_sliced: "cubecl_sliced", "max_page:128MiB", tight(Up);
     cubecl_sliced_roomy: "cubecl_sliced", "", SimConfig::default();
     cubecl_exclusive: "cubecl_exclusive", "max_page:128MiB", tight(Up);
-    cubecl_exclusive_eager: "cubecl_exclusive", "max_page:128MiB,cleanup:1", tight(FirstFit);
+    cubecl_exclusive_eager: "cubecl_exclusive", "max_page:128MiB,cleanup:1", tight(Cuda);
     offset_allocator: "offset_allocator", "", tight(Up);
     offset_allocator_small_blocks: "offset_allocator", "block:24MiB", tight(FirstFit);
 }

@@ -22,10 +22,6 @@ use crate::properties::{WITH_POOLS, subjects};
 /// How much the process may grow after the first tenth, in KiB.
 const GROWTH: u64 = 64 << 10;
 
-/// Policies that take whole pages from the device. With the address policy `cuda` smaller pieces share a page; other policies
-/// count each of them as a page, so that their segments would overlap.
-const TAKES_WHOLE_PAGES: [&str; 5] = ["pytorch", "cuda_async", "gmlake", "quilt", "vpmm"];
-
 /// A number from the environment.
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -52,13 +48,8 @@ fn draw(seed: u64, number: u64) -> (Subject, Vec<TestOp>) {
     };
     let mut all = subjects();
     let mut subject = all.swap_remove(choose(all.len()));
-    let drawn = AddressPolicy::ALL[choose(AddressPolicy::ALL.len())];
-    let placed = match drawn {
-        AddressPolicy::Cuda if !TAKES_WHOLE_PAGES.contains(&subject.policy) => AddressPolicy::Up,
-        other => other,
-    };
     subject.device = SimConfig {
-        address_policy: placed,
+        address_policy: AddressPolicy::ALL[choose(AddressPolicy::ALL.len())],
         hold_events: choose(4) > 0,
         ..subject.device
     };

@@ -1,6 +1,7 @@
 //! Memory held from a device, derived from its calls: allocations, physical memory behind handles, and the
 //! memory reserved by the device's pool.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
@@ -29,15 +30,23 @@ pub struct Mapping {
     pub handle: MemoryHandle,
 }
 
+/// Whole pages of the device: of one allocation, or a page with all the smaller allocations in it.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    bytes: u64,
+    /// At least one. More than one if small allocations share the page, as on NVIDIA's devices.
+    allocations: u32,
+}
+
 /// Tracks the memory held from a device.
 ///
-/// Invariant: `bytes.current` is the sum of all allocations, rounded up to the granularity, of all physical
-/// memory, counted once per handle, and of the bytes the pool last reported as reserved.
+/// Invariant: `bytes.current` is the sum of the pages of all allocations, of all physical memory, counted once
+/// per handle, and of the bytes the pool last reported as reserved.
 #[derive(Debug)]
 pub struct Held {
-    /// Bytes of which every allocation is a multiple.
+    /// Bytes of a page.
     granularity: u64,
-    allocations: BTreeMap<DeviceAddr, u64>,
+    allocations: BTreeMap<DeviceAddr, Pages>,
     handles: HashMap<MemoryHandle, Physical, FixedState>,
     mappings: BTreeMap<DeviceAddr, Mapping>,
     /// Bytes of the blocks allocated from the pool. The addresses of its free memory are unknown.
@@ -80,13 +89,24 @@ impl Held {
         pages.unwrap_or(bytes)
     }
 
+    /// The pages of an allocation: address and bytes.
+    fn pages_of(&self, addr: DeviceAddr, bytes: u64) -> (DeviceAddr, u64) {
+        match bytes < self.granularity {
+            true => (
+                DeviceAddr(addr.0 - addr.0 % self.granularity),
+                self.granularity,
+            ),
+            false => (addr, self.in_pages(bytes)),
+        }
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> Stat {
         self.bytes
     }
 
-    /// Allocations held.
+    /// Allocations held. Those that share a page count as one.
     #[must_use]
     pub fn ranges(&self) -> Stat {
         self.ranges
@@ -123,16 +143,17 @@ impl Held {
         self.refused
     }
 
-    /// The allocations: address and bytes, rounded up to the granularity.
+    /// The pages of the allocations: address and bytes. Allocations that share a page have one entry.
     pub fn allocations(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
-        self.allocations.iter().map(|(&addr, &bytes)| (addr, bytes))
+        let allocations = self.allocations.iter();
+        allocations.map(|(&addr, pages)| (addr, pages.bytes))
     }
 
-    /// Returns the address and bytes of the allocation that contains `addr`.
+    /// Returns the address and bytes of the entry of [`Held::allocations`] that contains `addr`.
     #[must_use]
     pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
-        let (&start, &bytes) = self.allocations.range(..=addr).next_back()?;
-        (addr.offset_from(start) < bytes).then_some((start, bytes))
+        let (&start, pages) = self.allocations.range(..=addr).next_back()?;
+        (addr.offset_from(start) < pages.bytes).then_some((start, pages.bytes))
     }
 
     /// The mappings, ordered by address.
@@ -145,6 +166,33 @@ impl Held {
     /// The blocks allocated from the device's pool: address and bytes.
     pub fn pool_blocks(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         self.pool_blocks.iter().map(|(&addr, &bytes)| (addr, bytes))
+    }
+
+    fn take(&mut self, addr: DeviceAddr, bytes: u64) {
+        let (start, bytes) = self.pages_of(addr, bytes);
+        match self.allocations.entry(start) {
+            Entry::Occupied(mut shared) => shared.get_mut().allocations += 1,
+            Entry::Vacant(vacant) => {
+                vacant.insert(Pages {
+                    bytes,
+                    allocations: 1,
+                });
+                self.bytes.increase(bytes);
+                self.ranges.increase(1);
+            }
+        }
+    }
+
+    fn give(&mut self, addr: DeviceAddr, bytes: u64) {
+        let (start, _) = self.pages_of(addr, bytes);
+        let Entry::Occupied(mut pages) = self.allocations.entry(start) else {
+            return;
+        };
+        pages.get_mut().allocations -= 1;
+        if pages.get().allocations == 0 {
+            self.bytes.decrease(pages.remove().bytes);
+            self.ranges.decrease(1);
+        }
     }
 
     fn drop_if_unused(&mut self, handle: MemoryHandle) {
@@ -162,18 +210,12 @@ impl Hook for Held {
     fn after(&mut self, call: &Call) {
         match *call {
             Call::Malloc { bytes, addr } => {
-                let bytes = self.in_pages(bytes);
-                self.allocations.insert(addr, bytes);
-                self.bytes.increase(bytes);
-                self.ranges.increase(1);
+                self.take(addr, bytes);
                 self.taken += 1;
             }
-            Call::Free { addr, .. } => {
-                if let Some(bytes) = self.allocations.remove(&addr) {
-                    self.bytes.decrease(bytes);
-                    self.ranges.decrease(1);
-                    self.returned += 1;
-                }
+            Call::Free { addr, bytes } => {
+                self.give(addr, bytes);
+                self.returned += 1;
             }
             Call::Create { bytes, handle } => {
                 let physical = Physical {
@@ -236,6 +278,7 @@ impl Hook for Held {
 mod tests {
     use super::*;
     use crate::driver::GRANULARITY;
+    use crate::driver::sim::address::AddressPolicy;
     use crate::driver::sim::{SimConfig, SimDevice};
     use crate::driver::tap::Tap;
     use crate::driver::{Driver, HandleKind};
@@ -261,6 +304,30 @@ mod tests {
         device.free(allocation, 1000).unwrap();
         assert_eq!(current(&device), 0);
         assert_eq!((device.hook().taken(), device.hook().returned()), (3, 3));
+    }
+
+    #[test]
+    fn allocations_that_share_a_page_count_as_one() {
+        let config = SimConfig {
+            address_policy: AddressPolicy::Cuda,
+            ..SimConfig::default()
+        };
+        let mut device = Tap::over(SimDevice::new(&config), Held::new(PAGE));
+        let held = |device: &Tap<_, Held>| {
+            let held = device.hook();
+            (held.bytes().current, held.ranges().current)
+        };
+        let page = PAGE.cast_signed();
+        let [a, b] = [(); 2].map(|()| device.malloc(PAGE / 2).unwrap());
+        assert_eq!(held(&device), (page, 1));
+        let c = device.malloc(PAGE - 1).unwrap();
+        assert_eq!(held(&device), (2 * page, 2));
+        assert_eq!(device.hook().allocation_around(b), Some((a, PAGE)));
+        device.free(a, PAGE / 2).unwrap();
+        device.free(c, PAGE - 1).unwrap();
+        assert_eq!(held(&device), (page, 1));
+        device.free(b, PAGE / 2).unwrap();
+        assert_eq!(held(&device), (0, 0));
     }
 
     #[test]
