@@ -10,7 +10,7 @@
 pub mod compare;
 pub mod gallery;
 #[cfg(test)]
-mod invented;
+pub(crate) mod invented;
 pub mod pareto;
 pub mod plot;
 pub mod readme;

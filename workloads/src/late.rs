@@ -244,6 +244,20 @@ mod tests {
     }
 
     #[test]
+    fn points_are_equally_far_apart() {
+        let mut count = LateCount::default();
+        for length in 1..=5 * MOST as u64 {
+            count.after(length, 3 * length);
+        }
+        assert!(count.points.len() > MOST / 2 && count.points.len() <= MOST);
+        for (number, point) in (0..).zip(&count.points) {
+            let length = number * count.stride;
+            let calls = 3 * length;
+            assert_eq!(*point, LateCalls { length, calls });
+        }
+    }
+
+    #[test]
     fn long_programs_need_few_points_and_lose_little() {
         let allocations = 5 * MOST as u64 + 3;
         let late = late_calls(allocations, 0, 1);

@@ -1,7 +1,8 @@
 //! Answers about invented programs: `tests/golden/invented_*.txt`.
 //!
 //! Each program trains or generates, with mistakes and settings that its seed chooses. Of each answer, the files have
-//! the main sentences and a digest of the rest. `COALESCE_RECORD=1 cargo test -p coalesce-advisor --lib invented` writes
+//! the main sentences and a digest of the rest, and at the end the digests of many more answers, a hundred a line.
+//! `COALESCE_RECORD=1 cargo test -p coalesce-advisor --lib invented` writes
 //! them anew; read the difference before it is committed.
 
 use std::fmt::Write as _;
@@ -14,6 +15,7 @@ use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::families::program::{Program, Tensor};
 use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 use serde::Serialize;
 
@@ -35,12 +37,18 @@ const SETTINGS: [&str; 9] = [
     "garbage_collection_threshold:0.8,per_process_memory_fraction:0.9,max_split_size_mb:64",
 ];
 
+/// Programs of these and higher seeds differ more.
+const MANY: u64 = 10_000;
+
 /// A program, and the conditions it runs under.
 struct Invented {
     seed: u64,
     name: String,
     conf: &'static str,
     mib: u64,
+    limit: Option<u64>,
+    release: Release,
+    addresses: AddressPolicy,
 }
 
 /// What a program does apart from computing.
@@ -67,11 +75,28 @@ impl Invented {
     fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let conf = SETTINGS[rng.below(SETTINGS.len() as u64) as usize];
-        Self {
+        let mib = rng.log_uniform(48, 1_000);
+        let invented = Self {
             seed,
             name: format!("invented {seed}"),
             conf,
-            mib: rng.log_uniform(48, 1_000),
+            mib,
+            limit: None,
+            release: Release::DEFAULT,
+            addresses: AddressPolicy::Up,
+        };
+        if seed < MANY {
+            return invented;
+        }
+        let mib = rng.log_uniform(48, 10_000);
+        let limit = rng.happens(1, 4).then(|| rng.between(mib / 2, mib) * MIB);
+        let releases = Release::REPRODUCED;
+        Self {
+            mib,
+            limit,
+            release: releases[rng.below(releases.len() as u64) as usize],
+            addresses: AddressPolicy::ALL[rng.below(4) as usize],
+            ..invented
         }
     }
 
@@ -80,10 +105,10 @@ impl Invented {
             workload,
             recording: None,
             conf: self.conf,
-            release: Release::DEFAULT,
+            release: self.release,
             capacity: self.mib * MIB,
-            limit: None,
-            address_policy: AddressPolicy::Up,
+            limit: self.limit,
+            address_policy: self.addresses,
         }
     }
 }
@@ -95,7 +120,12 @@ impl Workload for Invented {
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut rng = Rng::new(self.seed + 1_000);
-        let habits = Habits::of(&mut rng);
+        let mut habits = Habits::of(&mut rng);
+        if self.seed >= MANY {
+            habits.layers = rng.between(1, 16);
+            habits.steps = rng.between(1, 24);
+            habits.mib = rng.log_uniform(1, 64);
+        }
         let mut program = Program::new(sink);
         habits.run(&mut program, &mut rng);
         program.finish()
@@ -270,7 +300,11 @@ fn advised(text: &mut String, invented: &Invented) {
     let aim = Aim::ALL[invented.seed as usize % Aim::ALL.len()];
     let advice = advise(&AdviceRequest {
         present: invented.conf,
+        releases: Releases::given(invented.release),
+        release: invented.release,
         capacity: invented.mib * MIB,
+        limit: invented.limit,
+        addresses: invented.addresses,
         aim,
         copies: invented.seed % 3,
         ..request(&workload, &profile)
@@ -287,13 +321,22 @@ fn advised(text: &mut String, invented: &Invented) {
     writeln!(text, "{:016x}", digest(&whole)).unwrap();
 }
 
-/// Checks the answers about the programs of the first seeds, which `answer` writes.
-fn check(file: &str, seeds: u64, answer: fn(&mut String, &Invented)) {
+/// Checks the answers about the programs of the first seeds, which `answer` writes, and the digests of many more.
+fn check(file: &str, seeds: u64, hundreds: u64, answer: fn(&mut String, &Invented)) {
     let mut text = String::new();
     for invented in (0..seeds).map(Invented::of) {
         let (name, conf, mib) = (&invented.name, invented.conf, invented.mib);
         writeln!(text, "\n{name}: '{conf}', {mib} MiB").unwrap();
         answer(&mut text, &invented);
+    }
+    writeln!(text).unwrap();
+    for hundred in 0..hundreds {
+        let first = MANY + 100 * hundred;
+        let mut answers = String::new();
+        for invented in (first..first + 100).map(Invented::of) {
+            answer(&mut answers, &invented);
+        }
+        writeln!(text, "from {first} on: {:016x}", digest(&answers)).unwrap();
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let path = folder.join(file);
@@ -308,15 +351,15 @@ fn check(file: &str, seeds: u64, answer: fn(&mut String, &Invented)) {
 
 #[test]
 fn findings_are_as_recorded() {
-    check("invented_findings.txt", 160, diagnosed);
+    check("invented_findings.txt", 160, 15, diagnosed);
 }
 
 #[test]
 fn differences_are_as_recorded() {
-    check("invented_differences.txt", 60, compared);
+    check("invented_differences.txt", 60, 5, compared);
 }
 
 #[test]
 fn advice_is_as_recorded() {
-    check("invented_advice.txt", 30, advised);
+    check("invented_advice.txt", 30, 1, advised);
 }

@@ -87,21 +87,23 @@ impl Progress {
             return;
         }
         state.shown = now;
-        let (label, done) = (self.label, state.done);
-        const LONGEST: usize = 80;
-        let what = printable(what).within(LONGEST);
+        let so_far = self.text(state.done, now.duration_since(state.started), what);
         // Failing to show progress is not an error.
-        let _ = match self.total {
+        let _ = write!(stderr(), "{ERASE_LINE}{so_far}");
+    }
+
+    /// What is done after so long, and how long the rest takes at this pace.
+    fn text(&self, done: u64, elapsed: Duration, what: &str) -> String {
+        const LONGEST: usize = 80;
+        let (label, what) = (self.label, printable(what).within(LONGEST));
+        match self.total {
             Some(total) => {
-                let pace = now.duration_since(state.started).as_secs_f64() / done.max(1) as f64;
+                let pace = elapsed.as_secs_f64() / done.max(1) as f64;
                 let left = pace * total.saturating_sub(done) as f64;
-                write!(
-                    stderr(),
-                    "{ERASE_LINE}{label}: {done}/{total}, {left:.0} s left, {what}"
-                )
+                format!("{label}: {done}/{total}, {left:.0} s left, {what}")
             }
-            None => write!(stderr(), "{ERASE_LINE}{label}: {done}, {what}"),
-        };
+            None => format!("{label}: {done}, {what}"),
+        }
     }
 }
 
@@ -111,5 +113,36 @@ impl Drop for Progress {
         if self.visible {
             let _ = write!(stderr(), "{ERASE_LINE}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_done() {
+        let of = |total| {
+            let progress = Progress::new("pieces", total);
+            progress.text(3, Duration::from_secs(6), "the third")
+        };
+        assert_eq!(of(Some(13)), "pieces: 3/13, 20 s left, the third");
+        assert_eq!(of(Some(2)), "pieces: 3/2, 0 s left, the third");
+        assert_eq!(of(None), "pieces: 3, the third");
+    }
+
+    #[test]
+    fn listeners_are_told_the_pieces_so_far() {
+        static TOLD: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+        const LABEL: &str = "pieces that are listened to";
+        set_listener(|label, done| {
+            if label == LABEL {
+                TOLD.lock().unwrap().push(done);
+            }
+        });
+        let progress = Progress::new(LABEL, Some(5));
+        progress.add(1, "one");
+        progress.add(4, "the others");
+        assert_eq!(*TOLD.lock().unwrap(), [1, 5]);
     }
 }

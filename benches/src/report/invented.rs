@@ -132,7 +132,7 @@ fn rows(seed: u64) -> Vec<Row> {
 }
 
 /// FNV-1a of many texts.
-fn fingerprint(texts: impl Iterator<Item = String>) -> String {
+pub fn fingerprint(texts: impl Iterator<Item = String>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for text in texts {
         for byte in text.bytes() {

@@ -311,4 +311,13 @@ pub(crate) mod tests {
             .collect();
         assert_eq!(names, ["direct", "between", "cache"]);
     }
+
+    #[test]
+    fn a_point_beats_another_that_is_equal_in_one_figure() {
+        let cache = point("cache", 1.3, 1.0);
+        assert!(cache.beats(&point("slower", 1.3, 2.0)));
+        assert!(cache.beats(&point("larger", 1.4, 1.0)));
+        assert!(!cache.beats(&point("same", 1.3, 1.0)));
+        assert!(!cache.beats(&point("smaller", 1.2, 2.0)));
+    }
 }

@@ -1,5 +1,7 @@
 //! Measures the cost of driver calls, and writes a cost profile for the simulated device.
 
+#[cfg(test)]
+mod called;
 pub mod clearing;
 pub mod contention;
 pub mod fit;

@@ -242,3 +242,17 @@ fn time_of_day(microseconds: u64) -> String {
     let (seconds, rest) = (seconds % 60, microseconds % 1_000_000);
     format!("{hours:02}:{minutes:02}:{seconds:02}.{rest:06}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::time_of_day;
+
+    #[test]
+    fn a_day_has_24_hours() {
+        assert_eq!(time_of_day(59_000_007), "00:00:59.000007");
+        assert_eq!(time_of_day(60_000_000), "00:01:00.000000");
+        assert_eq!(time_of_day(3_599_999_999), "00:59:59.999999");
+        assert_eq!(time_of_day(3_600_000_000), "01:00:00.000000");
+        assert_eq!(time_of_day(24 * 3_600_000_000 + 123), "00:00:00.000123");
+    }
+}

@@ -142,6 +142,42 @@ mod tests {
         }
     }
 
+    /// Each pass keeps an amount of its own, in MiB.
+    fn train_unevenly(program: &mut Program<'_>, kept: &[u64]) {
+        for step in 0..3 {
+            program.mark(&format!("step {step}"));
+            let passes = kept.iter().map(|mib| {
+                program.mark("forward");
+                program.alloc(mib * MIB, "linear")
+            });
+            let graphs: Vec<_> = passes.collect();
+            program.mark("backward");
+            program.free_all(graphs);
+        }
+    }
+
+    #[test]
+    fn passes_are_alike_if_each_keeps_at_least_half_of_what_the_largest_keeps() {
+        let find = |kept: &[u64]| ROOMY.find(rule, |program| train_unevenly(program, kept));
+        let found = find(&[40, 80, 60]).unwrap();
+        assert_eq!(
+            found.bytes,
+            120 * MIB,
+            "of 180 MiB, all but an average pass"
+        );
+        let evidence = &found.evidence[0];
+        assert!(
+            evidence.ends_with("leaves 40.0 MiB to 80.0 MiB live"),
+            "{evidence}"
+        );
+        assert!(
+            evidence.contains("runs 3 times before 'backward'"),
+            "{evidence}"
+        );
+        assert_eq!(find(&[38, 80, 60]), None);
+        assert_eq!(find(&[80, 80]), None, "two parts of one model");
+    }
+
     #[test]
     fn one_backward_pass_for_four_forward_passes() {
         let found = ROOMY.find(rule, |program| train(program, false)).unwrap();
