@@ -66,7 +66,10 @@ impl DeviceName {
     /// # Errors
     /// If it does not name a device.
     pub fn from_environment(default: Self) -> anyhow::Result<Self> {
-        let text = std::env::var(VARIABLE).unwrap_or_default();
+        Self::named(&std::env::var(VARIABLE).unwrap_or_default(), default)
+    }
+
+    fn named(text: &str, default: Self) -> anyhow::Result<Self> {
         match text.is_empty() {
             true => Ok(default),
             false => text.parse().with_context(|| format!("{VARIABLE}={text}")),
@@ -133,5 +136,10 @@ mod tests {
         for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CUDA:0", "0"] {
             assert_eq!(text.parse::<DeviceName>(), Err(InvalidDevice), "{text}");
         }
+        let named = |text| DeviceName::named(text, DeviceName::Auto);
+        assert_eq!(named("").unwrap(), DeviceName::Auto);
+        assert_eq!(named("cuda:1").unwrap(), DeviceName::Cuda(1));
+        let error = named("gpu").unwrap_err();
+        assert_eq!(error.to_string(), "COALESCE_DEVICE=gpu");
     }
 }

@@ -104,6 +104,9 @@ mod tests {
             let expected = (limit >= 3).then(|| limit.min(64));
             assert_eq!(found, Ok(expected), "limit {limit}");
             assert!(tries <= 13, "{tries} tries");
+            if limit == 4 {
+                assert_eq!(tries, 4, "3, 4, 6, 5");
+            }
         }
         assert_eq!(
             parameter("N=5..5").largest(|_| Ok::<_, ()>(true)),

@@ -187,5 +187,12 @@ mod tests {
         assert!(svg.contains("requests failed"));
         assert!(!plain.contains("requests failed"));
         assert_legible(&svg);
+        let explains = |ms| {
+            let mut short = curve("a", 1.0);
+            short.points[0].1 = ms;
+            let svg = driver_time("workload", &[short]).unwrap();
+            svg.contains("are drawn at 0.001 ms")
+        };
+        assert!(explains(LEAST_MS / 2.0) && !explains(LEAST_MS));
     }
 }

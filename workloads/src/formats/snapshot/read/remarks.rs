@@ -61,3 +61,28 @@ impl Remarks<'_> {
         sentences
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_unknown_actions_are_named_in_sixty_letters() {
+        let long = "x".repeat(61);
+        let actions = [&*long, "a", "b", "c", "d", "e", "f", "g", "y", "z"];
+        let remarks = Remarks {
+            unknown_actions: actions.iter().map(|name| (name.as_bytes(), 2)).collect(),
+            odd_stages: 1,
+            ..Remarks::default()
+        };
+        let sentences = remarks.sentences();
+        let of = |name: &str| format!("entries of the unknown action '{name}', skipped: 2");
+        assert_eq!(sentences[0], of("a"));
+        assert_eq!(sentences[7], of(&long[1..]));
+        let others = [
+            "entries of other unknown actions, skipped: 4",
+            "annotations that are neither START nor END, skipped: 1",
+        ];
+        assert_eq!(sentences[8..], others);
+    }
+}
