@@ -41,7 +41,7 @@ fn the_text_begins_with_the_answer_and_a_command_to_paste() {
     for words in [
         "With the settings below, the program completes with",
         "lower bound",
-        "Settings, best for least-capacity first",
+        "Settings: the current ones, then the best for least-capacity first",
         "(current",
         "advised",
         "Other allocators",

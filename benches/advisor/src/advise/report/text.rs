@@ -255,7 +255,10 @@ fn ranking(advice: &Advice) -> String {
 
 /// The title of the table of settings.
 pub(super) fn ranking_title(advice: &Advice) -> String {
-    format!("Settings, best for {} first", advice.aim.name())
+    format!(
+        "Settings: the current ones, then the best for {} first",
+        advice.aim.name()
+    )
 }
 
 /// The figures of settings, as [`FIGURES`].
