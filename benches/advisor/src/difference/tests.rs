@@ -184,3 +184,18 @@ fn many_small_changes_are_one_line() {
     let rows = more.lines().filter(|line| line.starts_with("layer "));
     assert_eq!(rows.count(), 12, "{more}");
 }
+
+#[test]
+fn changes_of_a_page_or_of_one_percent_are_noise() {
+    const PAGE: i64 = 2 << 20;
+    let is_noise_at = |reserved_bytes, change| {
+        let before = PeakBreakdown {
+            reserved_bytes,
+            ..PeakBreakdown::default()
+        };
+        is_noise(&before, change)
+    };
+    assert!(is_noise_at(100 * MIB, PAGE) && is_noise_at(100 * MIB, -PAGE));
+    assert!(!is_noise_at(100 * MIB, PAGE + 1) && !is_noise_at(100 * MIB, -PAGE - 1));
+    assert!(is_noise_at(1000 * MIB, 5 * PAGE) && !is_noise_at(1000 * MIB, 5 * PAGE + 1));
+}

@@ -243,12 +243,55 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
             "profile = \"mine.toml\"\n[settings]",
             "mine.toml",
         ),
+        (
+            "presets = [",
+            "with = { rounds = 5 }\npresets = [",
+            "[[workload]] 3: name and with apply only to preset and family",
+        ),
+        (
+            "presets = [\"fragmentation_article\", \"grad_accumulation\"]",
+            "presets = \"every\"",
+            "presets is 'every': expected a list of names or \"all\"",
+        ),
+        (
+            "preset = \"fragmentation_large\"\n        name = \"fewer_rounds\"",
+            "family = \"fragmentation\"",
+            "[[workload]] 4: a member of a family needs a name",
+        ),
+        (
+            "seeds = [1, 2]",
+            "families = [\"recordet\"]",
+            "[[run]] 1: families: no workload of 'recordet'; did you mean 'recorded'",
+        ),
+        ("seeds = [1, 2]", "torch = [\"1.9\"]", "from 2.6 to"),
+        ("seeds = [1, 2]", "policies = []", "policies is empty"),
+        ("seeds = [1, 2]", "addresses = []", "addresses is empty"),
+        (
+            "seeds = [1, 2]",
+            "policies = [\"plugin:none.so\"]",
+            "no library",
+        ),
     ] {
         assert!(good.contains(old), "{old}");
         fs::write(&path, good.replace(old, new)).unwrap();
         let ended = run(&path, &out, &[]);
         assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
         ended.failure(1, &["wrong.toml", words]);
+    }
+    let workload = "[[workload]]\npreset = \"fragmentation_small\"\n";
+    for (text, reason) in [
+        (format!("[settings]\n{workload}[[run]]\n"), "no settings"),
+        (
+            format!("run = []\n[settings]\na = \"\"\n{workload}"),
+            "no [[run]]",
+        ),
+        (
+            "workload = []\n[settings]\na = \"\"\n[[run]]\n".to_owned(),
+            "no [[workload]]",
+        ),
+    ] {
+        fs::write(&path, text).unwrap();
+        run(&path, &out, &[]).failure(1, &["wrong.toml", reason]);
     }
     let sweep = folder.join("sweep.toml");
     run(&sweep, &out, &["--partition", "5/4"]).failure(2, &["5/4", "1/n"]);
