@@ -8,10 +8,13 @@ use coalesce_workloads::families::rng::Rng;
 
 use super::compare::{Comparison, Limits};
 use super::gallery::{self, Kind};
+use super::plot::canvas::COLORS;
+use super::plot::timeline::{Line, Stroke, timeline};
 use super::releases::Releases;
 use super::waste::measured::Measured;
 use super::{pareto, readme, summary, table, waste};
 use crate::measure::record::Row;
+use crate::measure::timeline::Point;
 use crate::sweep::plan::Plan;
 
 const POLICIES: [(&str, &str); 8] = [
@@ -248,7 +251,7 @@ fn comparisons_are_as_recorded() {
     assert_eq!(fingerprint((0..40).map(compared)), "e18067ec27aff59b");
 }
 
-/// All but timelines, which replay the workloads.
+/// All but timelines, for which the workloads are replayed.
 #[test]
 fn plots_are_as_recorded() {
     let sweep = "[settings]\ndefault = \"\"\n[[workload]]\npresets = [\"comb\"]\n[[run]]\n";
@@ -259,7 +262,7 @@ fn plots_are_as_recorded() {
             gallery::draw(&plan, &rows(seed), folder.path(), &[kind]).unwrap();
             contents(folder.path())
         };
-        format!("{} {}", kind.name(), fingerprint((0..6).map(drawn)))
+        format!("{} {}", kind.name(), fingerprint((0..12).map(drawn)))
     };
     let kinds = [
         Kind::Efficiency,
@@ -271,13 +274,48 @@ fn plots_are_as_recorded() {
     assert_eq!(
         kinds.map(drawn),
         [
-            "efficiency d10386bb397b0c06",
-            "pareto 1aa045dcdc3b0529",
-            "driver_time c422c1628c62326d",
-            "releases a2749027e2827dd8",
-            "waste 4758e37638685a89"
+            "efficiency 9080d9754378d7ba",
+            "pareto cce75e7087019787",
+            "driver_time 0195702298eec823",
+            "releases cfaa367a7fdca18d",
+            "waste 0ff4b9d9fb78cbf3"
         ]
     );
+}
+
+#[test]
+fn timelines_are_as_recorded() {
+    const STROKES: [Stroke; 3] = [Stroke::Area, Stroke::Solid, Stroke::Dashed];
+    let drawn = |seed| {
+        let mut rng = Rng::new(seed);
+        let most = rng.log_uniform(1 << 8, 1 << 38);
+        let points = |rng: &mut Rng| {
+            let mut event = 0;
+            let point = |_| {
+                event += rng.between(1, 30);
+                let reserved = rng.below(most + 1) / 3 * 3;
+                Point {
+                    event,
+                    requested: reserved / 3,
+                    allocated: reserved / 2,
+                    reserved,
+                }
+            };
+            (0..seed * 2).map(point).collect::<Vec<_>>()
+        };
+        let points: Vec<_> = (0..=seed % 4).map(|_| points(&mut rng)).collect();
+        let figures: [fn(&Point) -> u64; 2] = [|point| point.requested, |point| point.reserved];
+        let lines = points.iter().enumerate().map(|(number, points)| Line {
+            label: format!("line {number}").repeat(1 + seed as usize),
+            color: COLORS[number],
+            stroke: STROKES[number % 3],
+            points,
+            figure: figures[number % 2],
+        });
+        let lines: Vec<_> = lines.collect();
+        timeline("a workload", &"a note. ".repeat(3 * seed as usize), &lines).unwrap()
+    };
+    assert_eq!(fingerprint((0..20).map(drawn)), "1bb4c08b0a9b115d");
 }
 
 /// The names and the contents of all files below a folder.
