@@ -138,3 +138,51 @@ impl StartState {
         parts.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::MempoolId;
+    use coalesce_alloc::driver::StreamId;
+    use coalesce_alloc::release::Release;
+    use coalesce_alloc::stats::PoolKind;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const CONF: &str = "expandable_segments:True";
+
+    /// An expandable segment with a block in use and a free one.
+    fn segment(mib: u64) -> SegmentInfo {
+        let address = DeviceAddr(mib * MIB);
+        let free = address.offset(4 * MIB);
+        SegmentInfo {
+            device: 0,
+            address,
+            stream: StreamId::DEFAULT,
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable: true,
+            blocks: vec![
+                BlockInfo::new(address, 4 * MIB, 3 * MIB, BlockState::ActiveAllocated),
+                BlockInfo::new(free, 16 * MIB, 0, BlockState::Inactive),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_state_make_the_same_state() {
+        let settings = Settings::of_release(Release::DEFAULT);
+        let settings = settings.started_with(CONF).unwrap();
+        let segments = vec![segment(1020), segment(1100)];
+        let base = |_: &SegmentInfo| DeviceAddr(1000 * MIB);
+        let start = StartState::new(segments, base, settings.clone(), CONF.to_owned()).unwrap();
+        let parts = start.parts();
+        let offsets: Vec<u64> = parts.iter().map(|part| part.offset / MIB).collect();
+        assert_eq!(offsets, [20, 100]);
+        let again = StartState::from_parts(parts, settings, CONF.to_owned()).unwrap();
+        assert_eq!(again.segments, start.segments);
+        assert_eq!(again.live, start.live);
+        assert_eq!(again.ranges[0].base, start.ranges[0].base);
+        assert_eq!(again.parts(), start.parts());
+    }
+}
