@@ -40,7 +40,7 @@ type ByAddress = BTreeMap<DeviceAddr, Live>;
 /// - *allocated* and *active* are the same: a policy that defers the reuse of freed blocks does so
 ///   internally.
 /// - a *retry* is another driver call for memory after the device refused one within the same request.
-/// - a *segment* is one allocation from the device, or a page that small allocations from the device share.
+/// - a *segment* is one allocation from the device, or a page that small allocations share.
 #[derive(Debug)]
 pub struct Managed<P, D> {
     name: &'static str,

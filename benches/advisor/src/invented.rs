@@ -321,7 +321,7 @@ fn advised(text: &mut String, invented: &Invented) {
     writeln!(text, "{:016x}", digest(&whole)).unwrap();
 }
 
-/// Checks the answers about the programs of the first seeds, which `answer` writes, and the digests of many more.
+/// Compares what `answer` writes with the recorded text: in full for the first seeds, as digests for many more.
 fn check(file: &str, seeds: u64, hundreds: u64, answer: fn(&mut String, &Invented)) {
     let mut text = String::new();
     for invented in (0..seeds).map(Invented::of) {

@@ -251,7 +251,7 @@ fn comparisons_are_as_recorded() {
     assert_eq!(fingerprint((0..40).map(compared)), "e18067ec27aff59b");
 }
 
-/// All but timelines, for which the workloads are replayed.
+/// All plots but timelines, which need replays of the workloads.
 #[test]
 fn plots_are_as_recorded() {
     let sweep = "[settings]\ndefault = \"\"\n[[workload]]\npresets = [\"comb\"]\n[[run]]\n";

@@ -1,7 +1,6 @@
 //! Memory held from a device, derived from its calls: allocations, physical memory behind handles, and the
 //! memory reserved by the device's pool.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
@@ -30,11 +29,11 @@ pub struct Mapping {
     pub handle: MemoryHandle,
 }
 
-/// Whole pages of the device: of one allocation, or a page with all the smaller allocations in it.
+/// Pages of the device: those of one large allocation, or the page that small allocations share.
 #[derive(Clone, Copy, Debug)]
 struct Pages {
     bytes: u64,
-    /// At least one. More than one if small allocations share the page, as on NVIDIA's devices.
+    /// The number of allocations, at least one. Only small allocations share a page.
     allocations: u32,
 }
 
@@ -143,7 +142,7 @@ impl Held {
         self.refused
     }
 
-    /// The pages of the allocations: address and bytes. Allocations that share a page have one entry.
+    /// The address and the bytes of the pages of each allocation. Allocations that share a page are one entry.
     pub fn allocations(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         let allocations = self.allocations.iter();
         allocations.map(|(&addr, pages)| (addr, pages.bytes))
@@ -170,29 +169,32 @@ impl Held {
 
     fn take(&mut self, addr: DeviceAddr, bytes: u64) {
         let (start, bytes) = self.pages_of(addr, bytes);
-        match self.allocations.entry(start) {
-            Entry::Occupied(mut shared) => shared.get_mut().allocations += 1,
-            Entry::Vacant(vacant) => {
-                vacant.insert(Pages {
-                    bytes,
-                    allocations: 1,
-                });
-                self.bytes.increase(bytes);
-                self.ranges.increase(1);
-            }
+        let new = Pages {
+            bytes,
+            allocations: 0,
+        };
+        let pages = self.allocations.entry(start).or_insert(new);
+        pages.allocations += 1;
+        if pages.allocations == 1 {
+            self.bytes.increase(bytes);
+            self.ranges.increase(1);
         }
+        self.taken += 1;
     }
 
+    /// Does nothing if the allocation is unknown.
     fn give(&mut self, addr: DeviceAddr, bytes: u64) {
         let (start, _) = self.pages_of(addr, bytes);
-        let Entry::Occupied(mut pages) = self.allocations.entry(start) else {
+        let Some(pages) = self.allocations.get_mut(&start) else {
             return;
         };
-        pages.get_mut().allocations -= 1;
-        if pages.get().allocations == 0 {
-            self.bytes.decrease(pages.remove().bytes);
+        pages.allocations -= 1;
+        if pages.allocations == 0 {
+            self.bytes.decrease(pages.bytes);
+            self.allocations.remove(&start);
             self.ranges.decrease(1);
         }
+        self.returned += 1;
     }
 
     fn drop_if_unused(&mut self, handle: MemoryHandle) {
@@ -209,14 +211,8 @@ impl Held {
 impl Hook for Held {
     fn after(&mut self, call: &Call) {
         match *call {
-            Call::Malloc { bytes, addr } => {
-                self.take(addr, bytes);
-                self.taken += 1;
-            }
-            Call::Free { addr, bytes } => {
-                self.give(addr, bytes);
-                self.returned += 1;
-            }
+            Call::Malloc { bytes, addr } => self.take(addr, bytes),
+            Call::Free { addr, bytes } => self.give(addr, bytes),
             Call::Create { bytes, handle } => {
                 let physical = Physical {
                     bytes,

@@ -306,7 +306,8 @@ impl Past<'_> {
         let returns = entries.any(|entry| entry.action.returns_memory());
         if private && returns && recording.entry_pools.is_empty() {
             remarks.push(
-                "the pools of returned segments are not recorded; taken to be the default pool unless trials show otherwise"
+                "the pools of returned segments are not recorded; taken to be the default pool unless \
+                 trials show otherwise"
                     .to_owned(),
             );
         }
