@@ -305,6 +305,9 @@ pub trait Driver: Send {
         Ok(())
     }
 
+    /// Returns the driver below all instruments, for what a model does within a call that it accounts for.
+    fn uninstrumented(&mut self) -> &mut dyn Driver;
+
     /// Returns the device's stream-ordered pool, if it has one.
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         None

@@ -432,6 +432,10 @@ impl Driver for CudaDevice {
         Some(self)
     }
 
+    fn uninstrumented(&mut self) -> &mut dyn Driver {
+        self
+    }
+
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         self.pools?;
         Some(self)

@@ -316,6 +316,10 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.pass(kind, bytes, |driver| driver.account(kind, bytes))
     }
 
+    fn uninstrumented(&mut self) -> &mut dyn Driver {
+        self.driver.uninstrumented()
+    }
+
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         self.driver.stream_ordered()?;
         Some(self)

@@ -71,15 +71,8 @@ struct Outcome {
 /// Stands for all kinds of call.
 const ALL: &str = "all";
 
-/// Calls by which a policy sets up and watches the device's pool, which the model of the pool does not make, and those by
-/// which the model finds out whether work is complete, which the pool knows.
-const OF_ONE_POOL: [CallKind; 5] = [
-    CallKind::PoolUsage,
-    CallKind::SetPool,
-    CallKind::CreateEvent,
-    CallKind::RecordEvent,
-    CallKind::QueryEvent,
-];
+/// Calls by which a policy sets up and watches the device's pool. The model of the pool does not make them.
+const OF_ONE_POOL: [CallKind; 2] = [CallKind::PoolUsage, CallKind::SetPool];
 
 /// Replays a cell once on the simulated device, and `rounds` times on the GPU. After each round the GPU rests, so that it can
 /// clear the memory that was returned. Without kernels no work is pending on either device. The first row is for all calls,
@@ -283,14 +276,10 @@ mod tests {
             times(CallKind::PoolMalloc, 10, 500),
             times(CallKind::PoolUsage, 10, 7000),
         ]];
-        let rows = of(
-            "cuda_async",
-            &measured,
-            &[(CallKind::Map, 250), (CallKind::QueryEvent, 90)],
-        );
+        let rows = of("cuda_async", &measured, &[(CallKind::Map, 250)]);
         assert_eq!(rows[0].ratio, Some(0.5));
         let calls: Vec<_> = rows.iter().map(|row| row.call).collect();
-        let expected = ["all", "map", "query_event", "pool_malloc", "pool_usage"];
+        let expected = ["all", "map", "pool_malloc", "pool_usage"];
         assert_eq!(calls, expected);
         assert_eq!((rows[1].calls, rows[1].ratio), (0, None));
     }

@@ -6,7 +6,8 @@ use crate::driver::{Driver, EventId, StreamId};
 use crate::policy::Refusal;
 
 /// A mark is an event behind the work that a stream had when memory was freed on it. Each free has a number above 0;
-/// numbers grow. Memory is complete once no mark up to its number is pending.
+/// numbers grow. Memory is complete once no mark up to its number is pending. Marks are part of the calls of the pool, so no
+/// instrument sees them.
 ///
 /// Invariant: the marks of a stream are complete in the order of their numbers.
 #[derive(Debug, Default)]
@@ -25,6 +26,7 @@ impl Marks {
         stream: StreamId,
         number: u64,
     ) -> Result<(), Refusal> {
+        let device = device.uninstrumented();
         let event = match self.spare.pop() {
             Some(event) => event,
             None => device.create_event()?,
@@ -58,6 +60,7 @@ impl Marks {
 
     /// Queries which marks are complete.
     pub(super) fn query(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        let device = device.uninstrumented();
         while let Some(first) = self.pending.first_entry()
             && device.event_is_complete(*first.get())?
         {

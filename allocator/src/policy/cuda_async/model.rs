@@ -150,7 +150,7 @@ impl Model {
         }
         for other in self.streams.others(stream) {
             if let Some(end) = other.mark_of(bytes) {
-                device.wait_event(stream, end)?;
+                device.uninstrumented().wait_event(stream, end)?;
                 return Ok(other.take(bytes));
             }
         }
@@ -159,6 +159,7 @@ impl Model {
 
     /// Whether all work is complete on the streams that have free memory. Their memory is shared then.
     fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
+        let device = device.uninstrumented();
         let ends = self.fences.raise(device, &self.streams.ids())?;
         let over = ends.is_over(device);
         self.fences.take_down(ends);
