@@ -215,20 +215,17 @@ impl<'a> Search<'a> {
             .filter_map(|tried| tried.score(Aim::LeastCapacity));
         let bound = known.min().unwrap_or(u64::MAX);
         let results = simulator.jobs.map(&fresh, |(settings, conf)| {
-            (!self.deadline.has_passed()).then(|| {
-                let figures = simulator.observe(conf, &mut ())?;
-                let mut tried =
-                    TriedSettings::observed(settings.clone(), conf, figures, simulator)?;
-                minimum::find_below(bound, &mut tried, simulator)?;
-                anyhow::Ok(tried)
-            })
+            let figures = simulator.observe(conf, &mut ())?;
+            let mut tried = TriedSettings::observed(settings.clone(), conf, figures, simulator)?;
+            minimum::find_below(bound, &mut tried, simulator)?;
+            anyhow::Ok(tried)
         });
         for result in results {
             match result {
-                Some(Ok(tried)) => self.tried.push(tried),
+                Ok(tried) => self.tried.push(tried),
                 // Never advise a setting that breaks the allocator.
-                Some(Err(_)) if !self.deadline.has_passed() => self.extent.failed += 1,
-                Some(Err(_)) | None => self.extent.left += 1,
+                Err(_) if !self.deadline.has_passed() => self.extent.failed += 1,
+                Err(_) => self.extent.left += 1,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `coalesce sweep` and `coalesce merge`.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher;
@@ -303,6 +304,41 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
     coalesce(&["sweep", text(&sweep)], "", &[]).failure(2, &["--out"]);
     let nowhere = sweep.join("out.csv"); // below a file
     run(&sweep, &nowhere, &[]).failure(1, &["cannot write", "out.csv.journal"]);
+}
+
+#[test]
+fn a_policy_that_lacks_a_feature_has_a_row_without_figures() {
+    let folder = scratch_folder("sweep_unsupported");
+    let recording = checkout().join("workloads/recordings/h200/graph_step.trace.xz");
+    let text = format!(
+        "[[workload]]\ntraces = \"{}\"\n[[run]]\npolicies = [\"bfc\", \"pytorch\"]\n\
+         [settings]\ndefault = \"\"\n",
+        recording.display()
+    );
+    let path = folder.join("sweep.toml");
+    fs::write(&path, text).unwrap();
+    let out = folder.join("out.csv");
+    run(&path, &out, &[]).success();
+    let mut reader = csv::Reader::from_path(&out).unwrap();
+    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2);
+    let [of_bfc, of_pytorch] = [&rows[0], &rows[1]];
+    assert_eq!(of_bfc["unsupported"], "work on more than one stream");
+    assert_eq!(of_bfc["peak_reserved_bytes"], "");
+    for column in [
+        "workload",
+        "address_policy",
+        "lower_bound_bytes",
+        "seed",
+        "sweep",
+    ] {
+        assert_eq!(of_bfc[column], of_pytorch[column], "{column}");
+    }
+    assert_eq!(
+        (&*of_bfc["policy"], &*of_pytorch["policy"]),
+        ("bfc", "pytorch")
+    );
+    assert_eq!(of_pytorch["unsupported"], "");
 }
 
 #[test]

@@ -123,11 +123,7 @@ impl Llama {
                 layer.run(eager, &hidden, &context, &shares)
             };
         }
-        let normed = eager.rms_norm(&hidden, &self.norm);
-        drop(hidden);
-        drop(context);
-        drop(embedded);
-        normed
+        eager.rms_norm(&hidden, &self.norm)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coalesce_alloc::MempoolId;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::{Opened, open, snapshot};
 use coalesce_workloads::input::Input;
@@ -84,6 +85,21 @@ fn json_of_a_snapshot_is_read() {
     assert_eq!(
         snapshot::read(&segments).unwrap()[0].segments,
         recording.segments
+    );
+}
+
+#[test]
+fn entries_without_a_pool_among_others_use_the_default_one() {
+    let entry = |addr: u64| json!({"action": "alloc", "addr": addr, "size": 512, "stream": 0, "frames": []});
+    let mut entries = [entry(0x1000), entry(0x2000), entry(0x3000)];
+    entries[1]["pool_id"] = json!([3, 0]);
+    let whole = json!({"segments": [], "device_traces": [entries]});
+    let path = file("pools.json", whole.to_string());
+    let recordings = snapshot::read(&path).unwrap();
+    let default = MempoolId::DEFAULT;
+    assert_eq!(
+        recordings[0].entry_pools,
+        [default, MempoolId(3, 0), default]
     );
 }
 

@@ -130,6 +130,22 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_each_segment_is_left() {
+        let found = ROOMY.find(rule, |program| {
+            let whole: Vec<_> = (0..10).map(|_| program.alloc(50 * MIB, "whole")).collect();
+            let mut rest = Vec::new();
+            for block in whole {
+                program.free(block);
+                hold(program, 1, 25 * MIB / 2);
+                rest.push(program.alloc(75 * MIB / 2, "rest"));
+            }
+            program.free_all(rest);
+            hold(program, 1, 60 * MIB);
+        });
+        assert_eq!(found.unwrap().bytes, 10 * 75 * MIB / 2);
+    }
+
+    #[test]
     fn segments_are_free_or_half_full() {
         assert_eq!(ROOMY.find(rule, |program| leave(program, 0)), None);
         assert_eq!(ROOMY.find(rule, |program| leave(program, 3)), None);
