@@ -298,12 +298,23 @@ fn advised(text: &mut String, invented: &Invented) {
     let workload = Cached::of(invented).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let aim = Aim::ALL[invented.seed as usize % Aim::ALL.len()];
+    let mut rng = Rng::new(invented.seed + 2_000);
+    let mut up_to = |mib: u64| match invented.seed {
+        0..MANY => 0,
+        _ => rng.happens(1, 2) as u64 * rng.between(1, mib.max(1)) * MIB,
+    };
+    let (others, more) = (up_to(invented.mib / 8), up_to(invented.mib));
     let advice = advise(&AdviceRequest {
         present: invented.conf,
         releases: Releases::given(invented.release),
         release: invented.release,
         capacity: invented.mib * MIB,
+        others,
         limit: invented.limit,
+        limit_below: invented
+            .limit
+            .filter(|_| more > 0)
+            .map(|limit| limit + more),
         addresses: invented.addresses,
         aim,
         copies: invented.seed % 3,

@@ -55,6 +55,36 @@ fn a_limit_is_inferred_from_a_snapshot_and_simulated() {
     );
 }
 
+/// Expandable segments of 40 MiB are returned to serve a request of 100.3 MiB, which may have needed six pages of 20 MiB.
+#[test]
+fn a_limit_that_made_a_program_return_memory_is_a_range() {
+    let ids = || 0..40;
+    let small = ids().map(|id| format!("alloc,{id},{},0,small\n", 1 << 20));
+    let freed = ids().map(|id| format!("free,{id},{},0,small\n", 1 << 20));
+    let trace: String = std::iter::once("op,id,bytes,stream,tag\n".to_owned())
+        .chain(small.chain(freed))
+        .chain(["alloc,40,105200000,0,large\n".to_owned()])
+        .collect();
+    let trace = scratch("returned.csv", trace);
+    let snapshot = trace.with_extension("pickle");
+    let [trace, snapshot] = [&trace, &snapshot].map(|path| path.to_str().unwrap());
+    let conf = "expandable_segments:True,per_process_memory_fraction:0.125";
+    let convert = [
+        "convert",
+        trace,
+        snapshot,
+        "--capacity",
+        "1GiB",
+        "--conf",
+        conf,
+    ];
+    coalesce(&convert, "", &[]).success();
+    let text = coalesce(&["replay", snapshot, "--json"], "", &[]).success();
+    let expected = "limit: between 102.0 MiB and 160.0 MiB, inferred from the return of cached memory to serve a request \
+                    of 100.3 MiB";
+    assert!(text.contains(expected), "{text}");
+}
+
 /// A limit in a trace applies from its line on, and a lower one on the command line throughout.
 #[test]
 fn the_smaller_of_two_limits_applies() {
