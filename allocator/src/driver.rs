@@ -305,8 +305,9 @@ pub trait Driver: Send {
         Ok(())
     }
 
-    /// Returns the driver below all instruments, for what a model does within a call that it accounts for.
-    fn uninstrumented(&mut self) -> &mut dyn Driver;
+    /// Sets whether instruments count, charge and fail calls. A model turns it off for what it does within a call that it
+    /// accounts for. Logs have these calls too, because they change the device.
+    fn charge_calls(&mut self, _on: bool) {}
 
     /// Returns the device's stream-ordered pool, if it has one.
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {

@@ -432,10 +432,6 @@ impl Driver for CudaDevice {
         Some(self)
     }
 
-    fn uninstrumented(&mut self) -> &mut dyn Driver {
-        self
-    }
-
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         self.pools?;
         Some(self)

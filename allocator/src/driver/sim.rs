@@ -356,10 +356,6 @@ impl Driver for Bare {
         self.virtual_memory
             .then_some(self as &mut dyn VirtualMemory)
     }
-
-    fn uninstrumented(&mut self) -> &mut dyn Driver {
-        self
-    }
 }
 
 impl Work for Bare {

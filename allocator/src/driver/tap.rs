@@ -21,6 +21,9 @@ pub trait Hook: Send {
         Ok(())
     }
 
+    /// Sets whether calls are counted, charged and failed; see [`Driver::charge_calls`].
+    fn charge_calls(&mut self, _on: bool) {}
+
     /// Runs when a call that [`Hook::before`] allowed has returned, with or without success.
     fn over(&mut self, _kind: CallKind) {}
 
@@ -54,6 +57,11 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         self.0.before(kind, bytes)?;
         self.1.before(kind, bytes)
+    }
+
+    fn charge_calls(&mut self, on: bool) {
+        self.0.charge_calls(on);
+        self.1.charge_calls(on);
     }
 
     fn over(&mut self, kind: CallKind) {
@@ -316,8 +324,9 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.pass(kind, bytes, |driver| driver.account(kind, bytes))
     }
 
-    fn uninstrumented(&mut self) -> &mut dyn Driver {
-        self.driver.uninstrumented()
+    fn charge_calls(&mut self, on: bool) {
+        self.driver.charge_calls(on);
+        self.hook.charge_calls(on);
     }
 
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {

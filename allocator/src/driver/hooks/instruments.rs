@@ -14,6 +14,8 @@ pub struct Instruments {
     clock: Clock,
     faults: Faults,
     log: Option<Vec<Call>>,
+    /// Whether calls are part of one that a model has accounted for.
+    is_within_call: bool,
 }
 
 impl Instruments {
@@ -25,15 +27,23 @@ impl Instruments {
             clock: Clock::new(costs, free),
             faults: Faults::default(),
             log: None,
+            is_within_call: false,
         }
     }
 }
 
 impl Hook for Instruments {
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+        if self.is_within_call {
+            return Ok(());
+        }
         self.counts.add(kind);
         self.clock.before(kind, bytes)?;
         self.faults.before(kind, bytes)
+    }
+
+    fn charge_calls(&mut self, on: bool) {
+        self.is_within_call = !on;
     }
 
     fn after(&mut self, call: &Call) {

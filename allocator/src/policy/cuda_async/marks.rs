@@ -6,8 +6,8 @@ use crate::driver::{Driver, EventId, StreamId};
 use crate::policy::Refusal;
 
 /// A mark is an event behind the work that a stream had when memory was freed on it. Each free has a number above 0;
-/// numbers grow. Memory is complete once no mark up to its number is pending. Marks are part of the calls of the pool, so no
-/// instrument sees them.
+/// numbers grow. Memory is complete once no mark up to its number is pending. Marks are part of the calls of the pool, so they
+/// are not charged.
 ///
 /// Invariant: the marks of a stream are complete in the order of their numbers.
 #[derive(Debug, Default)]
@@ -18,6 +18,17 @@ pub(super) struct Marks {
     spare: Vec<EventId>,
 }
 
+/// Makes calls that are part of one that the model has accounted for.
+pub(super) fn within_call<T>(
+    device: &mut dyn Driver,
+    calls: impl FnOnce(&mut dyn Driver) -> T,
+) -> T {
+    device.charge_calls(false);
+    let answer = calls(device);
+    device.charge_calls(true);
+    answer
+}
+
 impl Marks {
     /// Marks the end of a stream's work.
     pub(super) fn set(
@@ -26,12 +37,12 @@ impl Marks {
         stream: StreamId,
         number: u64,
     ) -> Result<(), Refusal> {
-        let device = device.uninstrumented();
         let event = match self.spare.pop() {
             Some(event) => event,
-            None => device.create_event()?,
+            None => within_call(device, |device| device.create_event())?,
         };
-        if let Err(error) = device.record_event(event, stream) {
+        let recorded = within_call(device, |device| device.record_event(event, stream));
+        if let Err(error) = recorded {
             self.spare.push(event);
             return Err(error.into());
         }
@@ -60,9 +71,8 @@ impl Marks {
 
     /// Queries which marks are complete.
     pub(super) fn query(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        let device = device.uninstrumented();
         while let Some(first) = self.pending.first_entry()
-            && device.event_is_complete(*first.get())?
+            && within_call(device, |device| device.event_is_complete(*first.get()))?
         {
             self.spare.push(first.remove());
         }

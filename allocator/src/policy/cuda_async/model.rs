@@ -57,6 +57,7 @@ use crate::policy::{Block, Policy, Refusal};
 
 use super::arena::Arena;
 use super::freed::Freed;
+use super::marks::within_call;
 use super::streams::Streams;
 
 /// The stream on which blocks are freed that several streams use.
@@ -150,7 +151,7 @@ impl Model {
         }
         for other in self.streams.others(stream) {
             if let Some(end) = other.mark_of(bytes) {
-                device.uninstrumented().wait_event(stream, end)?;
+                within_call(device, |device| device.wait_event(stream, end))?;
                 return Ok(other.take(bytes));
             }
         }
@@ -159,11 +160,13 @@ impl Model {
 
     /// Whether all work is complete on the streams that have free memory. Their memory is shared then.
     fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
-        let device = device.uninstrumented();
-        let ends = self.fences.raise(device, &self.streams.ids())?;
-        let over = ends.is_over(device);
-        self.fences.take_down(ends);
-        let over = over?;
+        let (fences, ids) = (&mut self.fences, self.streams.ids());
+        let over = within_call(device, |device| {
+            let ends = fences.raise(device, &ids)?;
+            let over = ends.is_over(device);
+            fences.take_down(ends);
+            over
+        })?;
         if over {
             self.share(Freed::drain);
         }

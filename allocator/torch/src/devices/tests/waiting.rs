@@ -93,10 +93,6 @@ impl Driver for Slow {
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
         None
     }
-
-    fn uninstrumented(&mut self) -> &mut dyn Driver {
-        self
-    }
 }
 
 fn open_slow(_: u32) -> Result<Slow, String> {
