@@ -305,14 +305,23 @@ pub trait Driver: Send {
         Ok(())
     }
 
-    /// Sets whether instruments count, charge and fail calls. A model turns it off for what it does within a call that it
-    /// accounts for. Logs have these calls too, because they change the device.
+    /// Sets whether instruments count calls, charge time for them and inject failures into them. [`uncharged`] turns this
+    /// off for a while. Logs contain all calls.
     fn charge_calls(&mut self, _on: bool) {}
 
     /// Returns the device's stream-ordered pool, if it has one.
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         None
     }
+}
+
+/// Makes driver calls that belong to a call that a model has [accounted](Driver::account) for, so that they are not charged
+/// again.
+pub fn uncharged<T>(device: &mut dyn Driver, calls: impl FnOnce(&mut dyn Driver) -> T) -> T {
+    device.charge_calls(false);
+    let answer = calls(device);
+    device.charge_calls(true);
+    answer
 }
 
 /// Address space managed separately from physical memory (CUDA's `cuMem*` calls).

@@ -21,7 +21,7 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Sets whether calls are counted, charged and failed; see [`Driver::charge_calls`].
+    /// Sets whether calls are charged; see [`Driver::charge_calls`].
     fn charge_calls(&mut self, _on: bool) {}
 
     /// Runs when a call that [`Hook::before`] allowed has returned, with or without success.

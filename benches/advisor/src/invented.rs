@@ -299,9 +299,10 @@ fn advised(text: &mut String, invented: &Invented) {
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let aim = Aim::ALL[invented.seed as usize % Aim::ALL.len()];
     let mut rng = Rng::new(invented.seed + 2_000);
-    let mut up_to = |mib: u64| match invented.seed {
-        0..MANY => 0,
-        _ => rng.happens(1, 2) as u64 * rng.between(1, mib.max(1)) * MIB,
+    let mut up_to = |mib: u64| {
+        let is_some = rng.happens(1, 2) && invented.seed >= MANY;
+        let bytes = rng.between(1, mib.max(1)) * MIB;
+        if is_some { bytes } else { 0 }
     };
     let (others, more) = (up_to(invented.mib / 8), up_to(invented.mib));
     let advice = advise(&AdviceRequest {

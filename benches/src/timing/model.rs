@@ -71,7 +71,7 @@ struct Outcome {
 /// Stands for all kinds of call.
 const ALL: &str = "all";
 
-/// Calls by which a policy sets up and watches the device's pool. The model of the pool does not make them.
+/// Calls that configure and query the pool of a GPU. The model of the pool makes no such calls.
 const OF_ONE_POOL: [CallKind; 2] = [CallKind::PoolUsage, CallKind::SetPool];
 
 /// Replays a cell once on the simulated device, and `rounds` times on the GPU. After each round the GPU rests, so that it can

@@ -7,15 +7,15 @@ use crate::driver::calls::{Call, CallCounts, CallKind};
 use crate::driver::tap::{Hook, Tap};
 use crate::driver::work::Kernel;
 
-/// Counts and charges every call before it may fail, so that a failed call costs as much.
+/// Counts and charges calls before they may fail, so that a failed call costs as much.
 #[derive(Debug)]
 pub struct Instruments {
     counts: CallCounts,
     clock: Clock,
     faults: Faults,
     log: Option<Vec<Call>>,
-    /// Whether calls are part of one that a model has accounted for.
-    is_within_call: bool,
+    /// See [`Driver::charge_calls`](crate::driver::Driver::charge_calls).
+    charges_calls: bool,
 }
 
 impl Instruments {
@@ -27,14 +27,14 @@ impl Instruments {
             clock: Clock::new(costs, free),
             faults: Faults::default(),
             log: None,
-            is_within_call: false,
+            charges_calls: true,
         }
     }
 }
 
 impl Hook for Instruments {
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
-        if self.is_within_call {
+        if !self.charges_calls {
             return Ok(());
         }
         self.counts.add(kind);
@@ -43,7 +43,7 @@ impl Hook for Instruments {
     }
 
     fn charge_calls(&mut self, on: bool) {
-        self.is_within_call = !on;
+        self.charges_calls = on;
     }
 
     fn after(&mut self, call: &Call) {
@@ -109,5 +109,36 @@ impl<D> Tap<D, Instruments> {
         if let Some(written) = &mut self.hook_mut().log {
             std::mem::swap(written, log);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::driver::sim::{SimConfig, SimDevice};
+    use crate::driver::{Driver, StreamId, uncharged};
+
+    use super::super::cost::Cost;
+    use super::*;
+
+    #[test]
+    fn uncharged_calls_are_logged_but_neither_counted_nor_charged() {
+        let cost = Cost {
+            ns: 100,
+            ns_per_mib: 0,
+        };
+        let mut device = SimDevice::new(&SimConfig {
+            costs: Costs::default().with(CallKind::RecordEvent, cost),
+            ..SimConfig::default()
+        });
+        device.set_logging(true);
+        let stream = StreamId::DEFAULT;
+        let event = device.create_event().unwrap();
+        uncharged(&mut device, |device| device.record_event(event, stream)).unwrap();
+        assert_eq!(device.elapsed_ns(), 0);
+        assert_eq!(device.counts().of(CallKind::RecordEvent), 0);
+        device.record_event(event, stream).unwrap();
+        assert_eq!(device.elapsed_ns(), 100);
+        assert_eq!(device.counts().of(CallKind::RecordEvent), 1);
+        assert_eq!(device.take_log(), [Call::RecordEvent { stream }; 2]);
     }
 }

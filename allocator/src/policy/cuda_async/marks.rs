@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::driver::{Driver, EventId, StreamId};
+use crate::driver::{Driver, EventId, StreamId, uncharged};
 use crate::policy::Refusal;
 
 /// A mark is an event behind the work that a stream had when memory was freed on it. Each free has a number above 0;
-/// numbers grow. Memory is complete once no mark up to its number is pending. Marks are part of the calls of the pool, so they
-/// are not charged.
+/// numbers grow. Memory is complete once no mark up to its number is pending. The driver calls for marks are
+/// [`uncharged`]: on a GPU they are part of the calls to the pool.
 ///
 /// Invariant: the marks of a stream are complete in the order of their numbers.
 #[derive(Debug, Default)]
@@ -16,17 +16,6 @@ pub(super) struct Marks {
     pending: BTreeMap<u64, EventId>,
     /// Events to use again.
     spare: Vec<EventId>,
-}
-
-/// Makes calls that are part of one that the model has accounted for.
-pub(super) fn within_call<T>(
-    device: &mut dyn Driver,
-    calls: impl FnOnce(&mut dyn Driver) -> T,
-) -> T {
-    device.charge_calls(false);
-    let answer = calls(device);
-    device.charge_calls(true);
-    answer
 }
 
 impl Marks {
@@ -39,9 +28,9 @@ impl Marks {
     ) -> Result<(), Refusal> {
         let event = match self.spare.pop() {
             Some(event) => event,
-            None => within_call(device, |device| device.create_event())?,
+            None => uncharged(device, |device| device.create_event())?,
         };
-        let recorded = within_call(device, |device| device.record_event(event, stream));
+        let recorded = uncharged(device, |device| device.record_event(event, stream));
         if let Err(error) = recorded {
             self.spare.push(event);
             return Err(error.into());
@@ -72,7 +61,7 @@ impl Marks {
     /// Queries which marks are complete.
     pub(super) fn query(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         while let Some(first) = self.pending.first_entry()
-            && within_call(device, |device| device.event_is_complete(*first.get()))?
+            && uncharged(device, |device| device.event_is_complete(*first.get()))?
         {
             self.spare.push(first.remove());
         }

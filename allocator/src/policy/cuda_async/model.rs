@@ -51,13 +51,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::check::{Violation, ensure};
 use crate::driver::calls::CallKind;
-use crate::driver::{DeviceAddr, Driver, PoolSettings, StreamId};
+use crate::driver::{DeviceAddr, Driver, PoolSettings, StreamId, uncharged};
 use crate::policy::fence::{Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
 
 use super::arena::Arena;
 use super::freed::Freed;
-use super::marks::within_call;
 use super::streams::Streams;
 
 /// The stream on which blocks are freed that several streams use.
@@ -151,7 +150,7 @@ impl Model {
         }
         for other in self.streams.others(stream) {
             if let Some(end) = other.mark_of(bytes) {
-                within_call(device, |device| device.wait_event(stream, end))?;
+                uncharged(device, |device| device.wait_event(stream, end))?;
                 return Ok(other.take(bytes));
             }
         }
@@ -161,7 +160,7 @@ impl Model {
     /// Whether all work is complete on the streams that have free memory. Their memory is shared then.
     fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
         let (fences, ids) = (&mut self.fences, self.streams.ids());
-        let over = within_call(device, |device| {
+        let over = uncharged(device, |device| {
             let ends = fences.raise(device, &ids)?;
             let over = ends.is_over(device);
             fences.take_down(ends);

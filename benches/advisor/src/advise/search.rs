@@ -223,9 +223,9 @@ impl<'a> Search<'a> {
         for result in results {
             match result {
                 Ok(tried) => self.tried.push(tried),
+                Err(_) if self.deadline.has_passed() => self.extent.left += 1,
                 // Never advise a setting that breaks the allocator.
-                Err(_) if !self.deadline.has_passed() => self.extent.failed += 1,
-                Err(_) => self.extent.left += 1,
+                Err(_) => self.extent.failed += 1,
             }
         }
     }

@@ -55,7 +55,8 @@ fn a_limit_is_inferred_from_a_snapshot_and_simulated() {
     );
 }
 
-/// Expandable segments of 40 MiB are returned to serve a request of 100.3 MiB, which may have needed six pages of 20 MiB.
+/// A request of 100.3 MiB is refused while 40 MiB are cached, and succeeds once the cache is empty. It may have needed six pages
+/// of 20 MiB, so the limit is below 160 MiB.
 #[test]
 fn a_limit_that_made_a_program_return_memory_is_a_range() {
     let ids = || 0..40;
