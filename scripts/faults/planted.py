@@ -263,7 +263,7 @@ FAULTS = [
     Fault(
         "cuda_async: memory of other streams is taken without waiting",
         "allocator/src/policy/cuda_async/model.rs",
-        "                device.wait_event(stream, end)?;\n",
+        "                uncharged(device, |device| device.wait_event(stream, end))?;\n",
         "                let _ = end;\n",
     ),
     Fault(
