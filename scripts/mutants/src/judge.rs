@@ -79,7 +79,7 @@ pub struct Court<'a> {
     pub folder: &'a Path,
     /// How many mutants are judged at a time.
     pub jobs: usize,
-    /// No mutant is started after this time.
+    /// When judging ends. A mutant that is being judged then stays open.
     pub end: Option<Instant>,
 }
 
@@ -184,7 +184,7 @@ impl Court<'_> {
         verdicts.collect()
     }
 
-    /// Runs the tests that reach a mutant until one fails; `None` if the program was interrupted.
+    /// Runs the tests that reach a mutant until one fails; `None` if judging ended before.
     fn verdict(
         &self,
         subject: &Subject,
@@ -199,18 +199,17 @@ impl Court<'_> {
         });
         let chosen = subject.number.to_string();
         for batch in self.batches(first, tests) {
-            let names: Vec<&str> = batch
-                .iter()
-                .map(|&test| &*self.reach.tests[test].name)
+            let tests = batch.iter().map(|&test| &self.reach.tests[test]);
+            let tests: Vec<_> = tests
+                .map(|test| (&*test.name, PATIENCE + 10 * test.time))
                 .collect();
             let binary = self.reach.tests[batch[0]].binary;
-            let time: Duration = batch.iter().map(|&test| self.reach.tests[test].time).sum();
             let run = Run {
                 binary: &self.binaries[binary],
-                tests: &names,
+                tests: &tests,
                 chosen: Some(&chosen),
                 scratch,
-                limit: PATIENCE + 10 * time,
+                end: self.end,
             };
             let (name, hangs) = match run.run()? {
                 Ended::Passed => continue,

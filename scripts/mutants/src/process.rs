@@ -34,14 +34,14 @@ const SEED: &str = "1";
 pub struct Run<'a> {
     /// The program.
     pub binary: &'a Binary,
-    /// The names of the tests.
-    pub tests: &'a [&'a str],
+    /// The names of the tests, each with the most time that it may take.
+    pub tests: &'a [(&'a str, Duration)],
     /// The variable of the switch; `None` for the unchanged program.
     pub chosen: Option<&'a str>,
     /// An own folder for temporary files. It is emptied.
     pub scratch: &'a Path,
-    /// The most time that it may take.
-    pub limit: Duration,
+    /// When the run ends, even if it is not complete.
+    pub end: Option<Instant>,
 }
 
 /// How a run ended.
@@ -51,9 +51,9 @@ pub enum Ended {
     Passed,
     /// This test failed, or was running when the program crashed.
     Failed(String),
-    /// This test was running when the time was over.
+    /// This test took more than its time.
     Hung(String),
-    /// The program was interrupted.
+    /// The program was interrupted, or the run had to end.
     Interrupted,
 }
 
@@ -77,9 +77,10 @@ impl Run<'_> {
     }
 
     fn start(&self) -> anyhow::Result<Child> {
-        let mut shell = limited(&self.binary.program, self.limit);
+        let time = self.tests.iter().map(|&(_, limit)| limit).sum();
+        let mut shell = limited(&self.binary.program, time);
         shell.args(["--exact", "--test-threads=1", "--color=never"]);
-        shell.args(self.tests);
+        shell.args(self.tests.iter().map(|(name, _)| name));
         shell
             .current_dir(&self.binary.folder)
             .env_remove(VARIABLE)
@@ -102,9 +103,8 @@ impl Run<'_> {
             .with_context(|| format!("{} cannot be run", self.binary.program.display()))
     }
 
-    /// Reads what the tests print until they end, one fails or the time is over.
+    /// Reads what the tests print until they end, one fails or its time is over.
     fn follow(&self, child: &mut Child) -> anyhow::Result<Ended> {
-        let end = Instant::now() + self.limit;
         let output = child.stdout.take().context("the output is not piped")?;
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -124,10 +124,11 @@ impl Run<'_> {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    if INTERRUPTED.load(Ordering::Relaxed) {
+                    let is_over = self.end.is_some_and(|end| Instant::now() > end);
+                    if is_over || INTERRUPTED.load(Ordering::Relaxed) {
                         return Ok(Ended::Interrupted);
                     }
-                    if Instant::now() > end {
+                    if progress.hangs() {
                         return Ok(Ended::Hung(progress.current()));
                     }
                 }
@@ -188,16 +189,29 @@ fn kill(child: &Child) {
 
 /// Which test runs, by what the program has printed.
 struct Progress<'a> {
-    tests: &'a [&'a str],
+    tests: &'a [(&'a str, Duration)],
     current: Option<String>,
+    since: Instant,
 }
 
 impl<'a> Progress<'a> {
-    fn new(tests: &'a [&'a str]) -> Self {
+    fn new(tests: &'a [(&'a str, Duration)]) -> Self {
         Self {
             tests,
             current: None,
+            since: Instant::now(),
         }
+    }
+
+    /// Whether the current test has taken more than its time.
+    fn hangs(&self) -> bool {
+        let current = self.current();
+        let mut tests = self.tests.iter();
+        let limit = tests.find_map(|&(name, limit)| (name == current).then_some(limit));
+        // A test may print what looks like the name of another.
+        let longest = || self.tests.iter().map(|&(_, limit)| limit).max();
+        let limit = limit.or_else(longest).unwrap_or_default();
+        self.since.elapsed() > limit
     }
 
     /// Notes a line, and returns whether it says that a test failed.
@@ -211,6 +225,7 @@ impl<'a> Progress<'a> {
         }
         if line.ends_with(" ok") || line == "ok" {
             self.current = self.next();
+            self.since = Instant::now();
         }
         !line.starts_with("test result") && line.ends_with("FAILED")
     }
@@ -218,14 +233,16 @@ impl<'a> Progress<'a> {
     /// The test that comes after the current one: they run in the order of their names.
     fn next(&self) -> Option<String> {
         let current = self.current.as_deref()?;
-        let after = self.tests.iter().filter(|test| **test > current);
-        after.min().map(|&test| test.to_owned())
+        let names = self.tests.iter().map(|&(name, _)| name);
+        let after = names.filter(|name| *name > current);
+        after.min().map(str::to_owned)
     }
 
     /// The test that runs; the first, if none has ended.
     fn current(&self) -> String {
-        let first = || self.tests.iter().min().copied().unwrap_or_default();
-        self.current.clone().unwrap_or_else(|| first().to_owned())
+        let names = self.tests.iter().map(|&(name, _)| name);
+        let first = || names.min().unwrap_or_default().to_owned();
+        self.current.clone().unwrap_or_else(first)
     }
 }
 
@@ -235,7 +252,8 @@ mod tests {
 
     #[test]
     fn the_output_tells_which_test_runs() {
-        let mut progress = Progress::new(&["a::c", "a::b", "d"]);
+        let tests = ["a::c", "a::b", "d"].map(|name| (name, Duration::ZERO));
+        let mut progress = Progress::new(&tests);
         assert_eq!(progress.current(), "a::b");
         assert!(!progress.note("running 3 tests"));
         assert!(!progress.note("test a::b ... ok"));
@@ -248,7 +266,11 @@ mod tests {
         assert!(!progress.note("test result: FAILED. 2 passed"));
     }
 
-    fn run(script: &str, limit: Duration) -> (Ended, Duration) {
+    fn run(script: &str, limits: [Duration; 2]) -> (Ended, Duration) {
+        run_until(script, limits, None)
+    }
+
+    fn run_until(script: &str, [a, b]: [Duration; 2], end: Option<Instant>) -> (Ended, Duration) {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -262,17 +284,22 @@ mod tests {
         let started = Instant::now();
         let run = Run {
             binary: &binary,
-            tests: &["a", "b"],
+            tests: &[("a", a), ("b", b)],
             chosen: Some("7"),
             scratch: &folder.path().join("scratch"),
-            limit,
+            end,
         };
         (run.run().unwrap(), started.elapsed())
     }
 
+    const LONG: Duration = Duration::from_secs(50);
+    const SHORT: Duration = Duration::from_millis(200);
+    /// A test that is ended does not take its whole time, even on a busy machine.
+    const SOON: Duration = Duration::from_secs(40);
+
     #[test]
     fn a_run_ends_as_its_program_does() {
-        let long = Duration::from_secs(20);
+        let long = [LONG; 2];
         assert_eq!(run("echo test a ... ok", long).0, Ended::Passed);
         assert_eq!(run("[ $COALESCE_MUTANT = 7 ]", long).0, Ended::Passed);
         assert_eq!(run("touch $TMPDIR/x", long).0, Ended::Passed);
@@ -282,11 +309,22 @@ mod tests {
 
     #[test]
     fn a_failure_and_the_end_of_the_time_end_a_run() {
-        let (ended, time) = run("echo test a ... FAILED; sleep 100", Duration::from_secs(50));
+        let (ended, time) = run("echo test a ... FAILED; sleep 100", [LONG; 2]);
         assert_eq!(ended, Ended::Failed("a".to_owned()));
-        assert!(time < Duration::from_secs(40));
-        let (ended, time) = run("echo test a ... ok; sleep 100", Duration::from_millis(200));
+        assert!(time < SOON);
+        let (ended, time) = run_until("sleep 100", [LONG; 2], Some(Instant::now() + SHORT));
+        assert_eq!(ended, Ended::Interrupted);
+        assert!(time < SOON);
+    }
+
+    #[test]
+    fn each_test_has_a_time_of_its_own() {
+        let (ended, time) = run("echo test a ... ok; sleep 100", [LONG, SHORT]);
         assert_eq!(ended, Ended::Hung("b".to_owned()));
-        assert!(time < Duration::from_secs(40));
+        assert!(time < SOON);
+        let (ended, _) = run("sleep 1; echo test a ... ok", [LONG, SHORT]);
+        assert_eq!(ended, Ended::Passed);
+        let (ended, _) = run("sleep 100", [SHORT, LONG]);
+        assert_eq!(ended, Ended::Hung("a".to_owned()));
     }
 }

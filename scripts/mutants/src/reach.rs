@@ -106,10 +106,10 @@ fn record_one(binary: &Binary, name: &str, folder: &Path) -> anyhow::Result<[Str
     let started = Instant::now();
     let ended = Run {
         binary,
-        tests: &[name],
+        tests: &[(name, LIMIT)],
         chosen: Some(&chosen),
         scratch: &folder.join("scratch"),
-        limit: LIMIT,
+        end: None,
     }
     .run()?;
     let time = started.elapsed().as_micros();
