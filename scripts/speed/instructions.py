@@ -11,17 +11,18 @@ benches/instructions.rs has the scripts. Valgrind counts, so the load of the mac
 matter. The compiler does: that of the record is used, and installed if rustup can. Otherwise the
 table is shown but nothing fails, because between compilers it says nothing about the change.
 
-Installs what else is missing: valgrind from Debian's packages, gungraun-runner, in the version of
-Cargo.lock, into a folder of the cache.
+Installs valgrind from Debian's packages if it is missing.
 """
 
 import argparse
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -49,20 +50,6 @@ def install_valgrind() -> None:
     subprocess.run([*as_root, "apt-get", "install", "-y", "-qq", "valgrind"], check=True)
 
 
-def runner() -> Path:
-    """Gungraun's runner. It must have the version of the library."""
-    version = stdout("cargo", "pkgid", "gungraun").strip().rpartition("@")[2]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / f"coalesce-gungraun-{version}"
-    program = folder / "bin" / "gungraun-runner"
-    if not program.exists():
-        what = ["gungraun-runner", "--version", version]
-        subprocess.run(
-            ["cargo", "install", "--quiet", "--locked", *what, "--root", folder], check=True
-        )
-    return program
-
-
 def compiler() -> str:
     """The compiler that cargo uses here, and its target."""
     said = stdout("rustc", "-vV").splitlines()
@@ -80,21 +67,40 @@ def use(recorded: str) -> None:
         os.environ["RUSTUP_TOOLCHAIN"] = version
 
 
+def built() -> str:
+    """Builds the scripts, and returns their program."""
+    said = stdout(
+        *["cargo", "bench", "--quiet", "--locked", "--bench", "instructions"],
+        *["--no-run", "--message-format", "json"],
+    )
+    artifacts = (json.loads(line) for line in said.splitlines())
+    for artifact in artifacts:
+        if artifact.get("executable") and artifact["target"]["name"] == "instructions":
+            return artifact["executable"]
+    raise Stop("cargo did not report the program of the benchmark")
+
+
+def count_one(program: str, script: str) -> float:
+    """Instructions for a malloc and its free in a script."""
+    # The cache is not simulated: only instructions are compared, and counting them alone is faster.
+    command = ["valgrind", "--tool=callgrind", "--toggle-collect=*instructions::counted*"]
+    command += ["--cache-sim=no", "--callgrind-out-file=/dev/null", program, script]
+    run = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    total = re.search(r"Collected : (\d+)", run.stderr)
+    if run.returncode != 0 or total is None:
+        raise Stop(f"{' '.join(command)} failed:\n{run.stderr}")
+    if int(total[1]) == 0:
+        raise Stop("the benchmark counted nothing")
+    return int(total[1]) / PAIRS
+
+
 def count() -> dict[str, float]:
     """Instructions for a malloc and its free, by script."""
-    os.environ["GUNGRAUN_RUNNER"] = str(runner())
-    said = stdout(
-        *["cargo", "bench", "--quiet", "--locked", "-p", "coalesce-bench"],
-        *["--bench", "instructions", "--", "--output-format=json"],
-    )
-    counts = {}
-    for line in filter(None, said.splitlines()):
-        script = json.loads(line)
-        total = script["profiles"][0]["data"]["total"]["metrics"]["Ir"]["values"]["new"]
-        counts[script["id"]] = total / PAIRS
-    if not counts:
-        raise Stop("the benchmark counted nothing")
-    return counts
+    program = built()
+    scripts = stdout(program).split()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        counts = pool.map(count_one, [program] * len(scripts), scripts)
+        return dict(zip(scripts, counts))
 
 
 def read() -> tuple[str, dict[str, float]]:
