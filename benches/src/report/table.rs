@@ -206,6 +206,7 @@ mod tests {
             ("x #1 #", None),
             ("x #", None),
             ("x", None),
+            ("x #one", None),
         ];
         let lines = names.map(|(workload, seed)| {
             let workload = workload.to_owned();
@@ -215,6 +216,7 @@ mod tests {
                 ..row()
             })
         });
-        assert_eq!(lines, ["x #1", "x #1 #", "x #1 # #", "x # #", "x"]);
+        let expected = ["x #1", "x #1 #", "x #1 # #", "x # #", "x", "x #one"];
+        assert_eq!(lines, expected);
     }
 }

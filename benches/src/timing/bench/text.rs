@@ -81,3 +81,57 @@ fn figures(latency: Option<&Latency>) -> String {
         format!("{p50_ns} {p99_ns} {p999_ns} {max_ns}")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_latencies_of_its_cell() {
+        let row = |policy: &str, ns_per_pair| Row {
+            device: "D".to_owned(),
+            program: "p".to_owned(),
+            policy: policy.to_owned(),
+            setting: "default".to_owned(),
+            ns_per_pair,
+            ..Row::default()
+        };
+        let latency = |policy: &str, call, ns| Latency {
+            program: "p".to_owned(),
+            policy: policy.to_owned(),
+            setting: "default".to_owned(),
+            call,
+            p50_ns: ns,
+            p99_ns: ns + 1,
+            p999_ns: ns + 2,
+            max_ns: ns + 3,
+            mean_ns: ns,
+            ..Latency::default()
+        };
+        let all = Measurements {
+            rows: vec![row("first", Some(80.0)), row("second", None)],
+            latencies: vec![
+                latency("first", "malloc", 10),
+                latency("first", "free", 20),
+                latency("first", "malloc", 30),
+                latency("first", "free", 40),
+                latency("second", "malloc", 50),
+                latency("second", "free", 60),
+            ],
+        };
+        let text = of(&all);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        // The last walks count.
+        let first = [
+            "first", "80", "30", "31", "32", "33", "40", "41", "42", "43",
+        ];
+        assert!(lines.iter().any(|line| line.starts_with(&first)), "{text}");
+        let second = [
+            "second", "~110", "50", "51", "52", "53", "60", "61", "62", "63",
+        ];
+        assert!(lines.iter().any(|line| line.starts_with(&second)), "{text}");
+    }
+}

@@ -83,6 +83,8 @@ fn again<D: Driver>(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use coalesce_alloc::driver::calls::CallKind;
     use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
@@ -100,8 +102,13 @@ mod tests {
             costs,
             ..SimConfig::with_capacity(gib << 30)
         });
-        let clearing = measure(&mut device, &SimDevice::elapsed_ns, &|_| {}).unwrap();
+        let rested = RefCell::new(Vec::new());
+        let rest = |bytes| rested.borrow_mut().push(bytes);
+        let clearing = measure(&mut device, &SimDevice::elapsed_ns, &rest).unwrap();
         assert_eq!(device.used(), 0);
+        // What runs next does not wait for the memory that this returned.
+        let all = (gib << 30) / PIECE * PIECE;
+        assert_eq!(rested.borrow().last(), Some(&all));
         clearing
     }
 

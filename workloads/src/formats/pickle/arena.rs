@@ -380,4 +380,39 @@ mod tests {
     fn items_are_small() {
         assert_eq!(size_of::<Item>(), 16);
     }
+
+    #[test]
+    fn chains_that_grow_at_the_same_time_have_their_own_items() {
+        let tokens = |kind: u8, numbers: Range<u32>| -> Vec<Item> {
+            let token = |number| Item {
+                value: Value::Taken(Token { kind, number }),
+                at: number,
+            };
+            numbers.map(token).collect()
+        };
+        // Rows that continue the one before, with a gap, of another kind, and too short to be stored as rows.
+        let parts = [
+            tokens(0, 0..8),
+            tokens(0, 8..20),
+            tokens(1, 20..30),
+            tokens(1, 31..40),
+            tokens(1, 40..43),
+            tokens(1, 43..46),
+            tokens(0, 46..60),
+        ];
+        let mut arena = Arena::default();
+        let mut chains = [Chain::EMPTY; 2];
+        for part in &parts {
+            chains = chains.map(|chain| arena.extend(chain, part));
+        }
+        // Alone, so that stored items follow each other directly.
+        let alone = parts
+            .iter()
+            .fold(Chain::EMPTY, |chain, part| arena.extend(chain, part));
+        let expected: Vec<NodeId> = parts.iter().flatten().map(|item| item.id()).collect();
+        for chain in chains.into_iter().chain([alone]) {
+            let found: Vec<NodeId> = arena.items(chain).map(Item::id).collect();
+            assert_eq!(found, expected);
+        }
+    }
 }
