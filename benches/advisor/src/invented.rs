@@ -16,7 +16,7 @@ use coalesce_workloads::cached::Cached;
 use coalesce_workloads::families::program::{Program, Tensor};
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::snapshot::release::Releases;
-use coalesce_workloads::op::{Sink, Workload, WorkloadError};
+use coalesce_workloads::op::{Answer, Op, Sink, Workload, WorkloadError};
 use serde::Serialize;
 
 use crate::advise::tests::request;
@@ -49,6 +49,8 @@ struct Invented {
     limit: Option<u64>,
     release: Release,
     addresses: AddressPolicy,
+    /// How many operations there are, if the program dies before its end.
+    dies_after: Option<u64>,
 }
 
 /// What a program does apart from computing.
@@ -84,6 +86,7 @@ impl Invented {
             limit: None,
             release: Release::DEFAULT,
             addresses: AddressPolicy::Up,
+            dies_after: None,
         };
         if seed < MANY {
             return invented;
@@ -96,6 +99,7 @@ impl Invented {
             limit,
             release: releases[rng.below(releases.len() as u64) as usize],
             addresses: AddressPolicy::ALL[rng.below(4) as usize],
+            dies_after: rng.happens(1, 3).then(|| rng.log_uniform(16, 2_000)),
             ..invented
         }
     }
@@ -126,7 +130,15 @@ impl Workload for Invented {
             habits.steps = rng.between(1, 24);
             habits.mib = rng.log_uniform(1, 64);
         }
-        let mut program = Program::new(sink);
+        let mut left = self.dies_after.unwrap_or(u64::MAX);
+        let mut sink = |op: Op<'_>| {
+            if left == 0 {
+                return Ok(Answer::Done);
+            }
+            left -= 1;
+            sink.op(op)
+        };
+        let mut program = Program::new(&mut sink);
         habits.run(&mut program, &mut rng);
         program.finish()
     }
