@@ -1,11 +1,12 @@
 //! Instructions of a malloc and its free, counted by valgrind for each script: a shape under some settings.
 //!
 //! Unlike times, the counts of an unchanged program are the same in every run, so small changes show.
-//! `scripts/speed/instructions.py` runs this under valgrind, once for each script, and compares the counts with the
-//! recorded ones. With the name of a script, the program walks it. Without, it prints the names.
+//! `scripts/speed/instructions.py` runs each script under valgrind and compares the counts with the recorded ones.
+//! `instructions NAME` runs one script. Without a name, the program prints the names of all scripts.
 //!
-//! The device is simulated. What valgrind counts is the function [`counted`]: [`PAIRS`] mallocs and their frees by the
-//! allocator. Its creation and a first walk, after which the device is not asked for memory again, are not counted.
+//! The device is simulated. Valgrind counts the instructions of the function [`counted`], which makes [`PAIRS`] mallocs
+//! and their frees. It counts neither the creation of the allocator nor a first walk, after which the allocator requests
+//! no more memory from the device.
 
 use std::process::ExitCode;
 
@@ -23,12 +24,12 @@ const PAIRS: u64 = 10_000;
 const DEFAULT: &str = "";
 const EXPANDABLE: &str = "expandable_segments:True";
 
-/// What is counted.
+/// A shape, and the allocator that it is walked with.
 struct Script {
     name: &'static str,
     shape: &'static str,
     conf: &'static str,
-    /// Whether a history is recorded, which is full when counting starts.
+    /// Whether the allocator records its history. The history is full when counting starts.
     records: bool,
 }
 
@@ -64,7 +65,7 @@ impl Script {
     }
 }
 
-/// An allocator with the walk that is counted.
+/// An allocator and the walk of a script.
 struct Walker {
     allocator: PyTorch<SimDevice>,
     walk: Walk,
@@ -72,7 +73,7 @@ struct Walker {
 }
 
 impl Walker {
-    /// The allocator of a script, which has been walked once.
+    /// Creates the allocator of a script and walks the script once.
     fn warm(script: &Script) -> Self {
         let workload = shapes::find(script.shape, None).expect("the shape can be read");
         let workload = workload.expect("the scripts name shapes");
@@ -111,7 +112,7 @@ impl Walker {
     }
 }
 
-/// The function whose instructions valgrind counts, by its name.
+/// Walks the script again. Valgrind finds this function by its name.
 #[inline(never)]
 fn counted(walker: &mut Walker) {
     walker.walk();

@@ -43,7 +43,7 @@ INSTRUMENTED = [
 ]
 
 
-# The names of the packages, by folder, from the lowest to the highest.
+# The packages by folder. Each depends only on packages above it.
 PACKAGES = {
     "allocator": "coalesce-alloc",
     "workloads": "coalesce-workloads",
@@ -101,7 +101,7 @@ def build_folder() -> Path:
 
 
 def built(packages: set[str], folder: Path) -> dict[str, Path]:
-    """Builds the test binaries `fuzz` of the packages with instrumentation, and returns them by package."""
+    """Builds the packages' test binaries `fuzz` with instrumentation. Returns them by package."""
     rustc = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
     host = re.search(r"^host: (.*)$", rustc, re.MULTILINE)
     if host is None:
@@ -111,9 +111,10 @@ def built(packages: set[str], folder: Path) -> dict[str, Path]:
     env["CARGO_PROFILE_TEST_OPT_LEVEL"] = "3"
     env["CARGO_PROFILE_TEST_CODEGEN_UNITS"] = "1"
     command = ["cargo", "test", "--test", "fuzz", "--no-run"]
-    # Cargo would build the lower packages again for each choice of packages. Only the highest takes minutes.
-    highest = "benches/advisor"
-    chosen = [package for package in PACKAGES if package != highest or highest in packages]
+    # Cargo rebuilds packages when the selection changes, so the lower ones are always selected. The
+    # highest takes minutes and is selected only if a target needs it.
+    *lower, highest = PACKAGES
+    chosen = [*lower, highest] if highest in packages else lower
     for package in chosen:
         command += ["--package", PACKAGES[package]]
     # With --target, build scripts and macros are not instrumented.

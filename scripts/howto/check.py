@@ -3,14 +3,15 @@
 
     check.py [NAME...]       the procedures called NAME, or all of PROCEDURES
 
-The script copies the checkout to target/howto/checkout, takes exactly the documented steps of all
-procedures there and runs, for each, a command that fails if a step is missing. The new file is the
-example of the documentation, and the documentation must contain every line that the script inserts.
-Status 1 if a procedure does not work as documented.
+The script copies the checkout to target/howto/checkout and takes exactly the documented steps of
+all procedures in the copy. Then it runs a command for each procedure, which fails if a step is
+missing. The new file is the example of the documentation, and the documentation must contain every
+line that the script inserts. Status 1 if a procedure does not work as documented.
 
-The copy is built in target/howto/build, which starts as a copy of target/debug. In target/debug
-itself, cargo would take the copied files for its own and miss changes of the checkout. After
-`cargo test --workspace`, all procedures take about a minute and a half on 2 cores.
+Cargo builds the copy in target/howto/build, which the script first fills with the contents of
+target/debug. It cannot build in target/debug itself, because cargo does not distinguish the copied
+files from those of the checkout and would miss changes. After `cargo test --workspace`, all
+procedures take about two minutes on 2 cores.
 """
 
 import argparse
@@ -40,7 +41,7 @@ class Procedure(NamedTuple):
     new_file: str
     crate: str  # the example's name for the crate it goes into
     inserts: list[Insert]
-    command: list[str]  # of the whole workspace, so that little is built
+    command: list[str]  # for the whole workspace, whose features are those that the tests built
     expect: str  # a regular expression that the output of the command must match
 
 
@@ -144,12 +145,12 @@ def copy(folder: Path) -> None:
 
 
 def programs(folder: str, names: list[str]) -> list[str]:
-    """The programs in a folder of cargo's."""
+    """The names of the programs in a folder of cargo's output."""
     return [name for name in names if Path(folder).name == "deps" and "." not in name]
 
 
 def copy_built(folder: Path) -> None:
-    """Copies what cargo has built, without programs."""
+    """Copies cargo's output, except programs, so that unchanged crates are not rebuilt."""
     shutil.rmtree(folder, ignore_errors=True)
     built = CHECKOUT / "target/debug"
     for name in (".fingerprint", "build", "deps"):
@@ -193,15 +194,16 @@ def main() -> int:
     folder = CHECKOUT / "target/howto/checkout"
     copy(folder)
     copy_built(CHECKOUT / "target/howto/build")
-    stopped = []
-    for verify in (take_steps, check):
+    # One that cannot be taken would make the commands of the others fail too.
+    for action in (take_steps, check):
+        failed = False
         for name in names:
             try:
-                verify(PROCEDURES[name], folder)
+                action(PROCEDURES[name], folder)
             except Stop as stop:
-                stopped.append(name)
+                failed = True
                 print(f"{name}: {stop}", file=sys.stderr)
-        if stopped:
+        if failed:
             return 1
     print(f"the documented steps work: {', '.join(names)}")
     return 0

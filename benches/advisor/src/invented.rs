@@ -49,7 +49,7 @@ struct Invented {
     limit: Option<u64>,
     release: Release,
     addresses: AddressPolicy,
-    /// How many operations there are, if the program dies before its end.
+    /// The number of operations after which the program dies, if it dies before its end.
     dies_after: Option<u64>,
 }
 
@@ -132,6 +132,7 @@ impl Workload for Invented {
         }
         let mut left = self.dies_after.unwrap_or(u64::MAX);
         let mut sink = |op: Op<'_>| {
+            // Operations of a dead program do not reach the device.
             if left == 0 {
                 return Ok(Answer::Done);
             }

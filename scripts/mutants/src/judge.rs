@@ -79,7 +79,7 @@ pub struct Court<'a> {
     pub folder: &'a Path,
     /// How many mutants are judged at a time.
     pub jobs: usize,
-    /// When judging ends. A mutant that is being judged then stays open.
+    /// Judging ends at this time. Mutants that are then being judged get no verdict.
     pub end: Option<Instant>,
 }
 
@@ -184,7 +184,7 @@ impl Court<'_> {
         verdicts.collect()
     }
 
-    /// Runs the tests that reach a mutant until one fails; `None` if judging ended before.
+    /// Runs the tests that reach a mutant until one fails. `None` if judging ends before the verdict.
     fn verdict(
         &self,
         subject: &Subject,

@@ -43,7 +43,7 @@ pub struct Options {
     /// Judge for two minutes, in random order, in a random area unless --area is given.
     #[arg(long, conflicts_with = "all")]
     pub brief: bool,
-    /// End judging after this many minutes. Mutants that are being judged then do not count.
+    /// Stop judging after this many minutes. Mutants that are then being judged do not count.
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     pub minutes: Option<f64>,
     /// The number of mutants that are judged at the same time.

@@ -34,13 +34,13 @@ const SEED: &str = "1";
 pub struct Run<'a> {
     /// The program.
     pub binary: &'a Binary,
-    /// The names of the tests, each with the most time that it may take.
+    /// The names of the tests, each with its time limit.
     pub tests: &'a [(&'a str, Duration)],
     /// The variable of the switch; `None` for the unchanged program.
     pub chosen: Option<&'a str>,
     /// An own folder for temporary files. It is emptied.
     pub scratch: &'a Path,
-    /// When the run ends, even if it is not complete.
+    /// The run is interrupted at this time.
     pub end: Option<Instant>,
 }
 
@@ -51,9 +51,9 @@ pub enum Ended {
     Passed,
     /// This test failed, or was running when the program crashed.
     Failed(String),
-    /// This test took more than its time.
+    /// This test exceeded its time limit.
     Hung(String),
-    /// The program was interrupted, or the run had to end.
+    /// A signal or the end of its time interrupted the run.
     Interrupted,
 }
 
@@ -103,7 +103,7 @@ impl Run<'_> {
             .with_context(|| format!("{} cannot be run", self.binary.program.display()))
     }
 
-    /// Reads what the tests print until they end, one fails or its time is over.
+    /// Reads what the tests print until they end, or one fails or exceeds its time limit.
     fn follow(&self, child: &mut Child) -> anyhow::Result<Ended> {
         let output = child.stdout.take().context("the output is not piped")?;
         let (sender, lines) = mpsc::channel();
@@ -191,6 +191,7 @@ fn kill(child: &Child) {
 struct Progress<'a> {
     tests: &'a [(&'a str, Duration)],
     current: Option<String>,
+    /// When the current test started.
     since: Instant,
 }
 
@@ -203,12 +204,12 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Whether the current test has taken more than its time.
+    /// Whether the current test has exceeded its time limit.
     fn hangs(&self) -> bool {
         let current = self.current();
         let mut tests = self.tests.iter();
         let limit = tests.find_map(|&(name, limit)| (name == current).then_some(limit));
-        // A test may print what looks like the name of another.
+        // What a test prints can look like the name of another test.
         let longest = || self.tests.iter().map(|&(_, limit)| limit).max();
         let limit = limit.or_else(longest).unwrap_or_default();
         self.since.elapsed() > limit
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn each_test_has_a_time_of_its_own() {
+    fn each_test_has_its_own_time_limit() {
         let (ended, time) = run("echo test a ... ok; sleep 100", [LONG, SHORT]);
         assert_eq!(ended, Ended::Hung("b".to_owned()));
         assert!(time < SOON);

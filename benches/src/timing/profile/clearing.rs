@@ -106,7 +106,7 @@ mod tests {
         let rest = |bytes| rested.borrow_mut().push(bytes);
         let clearing = measure(&mut device, &SimDevice::elapsed_ns, &rest).unwrap();
         assert_eq!(device.used(), 0);
-        // What runs next does not wait for the memory that this returned.
+        // The device clears all returned memory before anything else runs.
         let all = (gib << 30) / PIECE * PIECE;
         assert_eq!(rested.borrow().last(), Some(&all));
         clearing

@@ -390,7 +390,7 @@ mod tests {
             };
             numbers.map(token).collect()
         };
-        // Rows that continue the one before, with a gap, of another kind, and too short to be stored as rows.
+        // Rows that continue the previous one, rows after a gap or of another kind, and rows too short to be merged.
         let parts = [
             tokens(0, 0..8),
             tokens(0, 8..20),
@@ -405,7 +405,7 @@ mod tests {
         for part in &parts {
             chains = chains.map(|chain| arena.extend(chain, part));
         }
-        // Alone, so that stored items follow each other directly.
+        // A chain that grows alone, whose stored items are contiguous.
         let alone = parts
             .iter()
             .fold(Chain::EMPTY, |chain, part| arena.extend(chain, part));
