@@ -138,7 +138,42 @@ fn invalid_parameters_are_refused() {
             "mistake = 'losses_kept'\nmicro_batches = 1048576",
             "live at once",
         ),
+        (
+            "transformer",
+            "shape = 'gpt2'\nlora_rank = 1\npadded = true",
+            "lora_rank: only llama takes adapters",
+        ),
+        (
+            "transformer",
+            "evaluation = { every = 0, batches = 0, batch = 0, sequence = 0 }",
+            "evaluation.every is 0",
+        ),
+        (
+            "transformer",
+            "evaluation = { every = 1, batches = 0, batch = 0, sequence = 0 }",
+            "evaluation.batches is 0",
+        ),
+        (
+            "transformer",
+            "evaluation = { every = 1, batches = 1, batch = 0, sequence = 0 }",
+            "evaluation.batch is 0",
+        ),
+        (
+            "transformer",
+            "evaluation = { every = 1, batches = 1, batch = 1, sequence = 0 }",
+            "evaluation.sequence is 0",
+        ),
+        (
+            "transformer",
+            "positions = 64\nsequence = 64\nevaluation = { every = 1, batches = 1, batch = 1, sequence = 65 }",
+            "evaluation.sequence has 65 tokens; positions is 64",
+        ),
         ("moe", "experts = 0", "experts is 0"),
+        (
+            "moe",
+            "layers = 1\nexperts = 65535\ntop_k = 65535\nbatch = 16777215\nsequence = 4",
+            "2^60 bytes",
+        ),
         ("moe", "experts = 4\ntop_k = 5", "top_k is 5"),
         ("moe", "skew = 0", "skew is 0"),
         (
@@ -185,6 +220,20 @@ fn invalid_parameters_are_refused() {
         let error = built.err().map(|error| error.to_string());
         let error = error.unwrap_or_else(|| panic!("{family} accepts {parameters}"));
         assert_contains(&error, expected);
+    }
+}
+
+/// What may be largest depends on the size of a sample.
+#[test]
+fn a_batch_of_2_to_the_58_bytes_is_probed() {
+    for (sample_bytes, most) in [(1_u64, 1_u64 << 58), (2, 1 << 57), (1 << 58, 1)] {
+        let build = |most: u64| {
+            let parameters = format!("sample_bytes = {sample_bytes}\nmost = {most}");
+            catalog::build("large", "batch_probe", table(&parameters))
+        };
+        assert!(build(most).is_ok(), "{sample_bytes}");
+        let error = build(most + 1).err().unwrap().to_string();
+        assert_contains(&error, &format!("it must be at most {most}"));
     }
 }
 

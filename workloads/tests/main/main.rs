@@ -17,6 +17,7 @@ mod fragmentation;
 mod gone_pools;
 mod limits;
 mod models;
+mod parameter_ranges;
 mod pickles;
 mod placement;
 mod public_traces;

@@ -2,6 +2,7 @@
 
 use coalesce_alloc::driver::StreamId;
 use coalesce_workloads::families::batch_probe::LargestBatch;
+use coalesce_workloads::op::{Answer, Op};
 
 use crate::common::{EXPANDABLE, GIB, MIB, ROOMY, allocator, measured, preset, watched};
 
@@ -109,4 +110,23 @@ fn probe_handles_unlimited_and_insufficient_memory() {
         0,
         "no room for the parameters"
     );
+}
+
+#[test]
+fn probe_tries_no_batch_if_the_parameters_do_not_fit() {
+    let mut sent = Vec::new();
+    let program = preset("batch_probe", "layers = 1");
+    program
+        .emit(&mut |op: Op<'_>| {
+            Ok(match op {
+                Op::Mark { tag } => {
+                    sent.push(tag.to_owned());
+                    Answer::Done
+                }
+                Op::Malloc { .. } => Answer::OutOfMemory,
+                _ => Answer::Done,
+            })
+        })
+        .unwrap();
+    assert_eq!(sent, ["init", "largest batch 0", "end"]);
 }

@@ -126,7 +126,7 @@ impl<'s> Eager<'s> {
         let needed = self.recording.get() && inputs.iter().any(|input| input.needs_gradient());
         let inputs = needed.then(|| inputs.iter().map(|input| Input::of(input)).collect());
         let saved = match &*self.hook.borrow() {
-            Some(Hook::Discard(frame)) if needed => Saved::Discarded {
+            Some(Hook::Discard(frame)) => Saved::Discarded {
                 frame: Rc::clone(frame),
                 first: frame.expected(),
                 count: 0,
