@@ -396,3 +396,31 @@ where
     };
     Ok((outcome, size))
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::stats::{Stat, StatArray};
+
+    use super::*;
+
+    /// Frees that wait for streams would otherwise fill the memory of the host.
+    #[test]
+    fn twice_as_many_blocks_as_requests_may_be_live_are_kept() {
+        let most = 2 * MOST_LIVE as i64;
+        let stats = |blocks: i64| DeviceStats {
+            allocation: StatArray::new(
+                Stat {
+                    current: blocks,
+                    ..Stat::default()
+                },
+                Stat::default(),
+                blocks,
+            ),
+            ..DeviceStats::default()
+        };
+        check_blocks(&stats(most), 7).unwrap();
+        let error = check_blocks(&stats(most + 1), 7).unwrap_err().to_string();
+        let expected = "event 7: more than 8388608 blocks are allocated or wait for a stream, the most that are kept";
+        assert!(error.contains(expected), "{error}");
+    }
+}

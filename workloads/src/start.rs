@@ -9,6 +9,8 @@
 //! stays, and so do the distances between segments that are not expandable.
 
 pub(crate) mod parts;
+#[cfg(test)]
+mod tests;
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;

@@ -5,7 +5,7 @@ use coalesce_alloc::pytorch::restore::ensure_possible;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 
-use super::{AddressRange, FIRST, MOST_PAGES, RANGE, StartState, owner};
+use super::{AddressRange, FIRST, MOST_PAGES, StartState, owner};
 
 /// The end of the addresses that a start state may use.
 const END: u64 = 1 << 62;
@@ -92,7 +92,7 @@ impl StartState {
                     None => ranges.push(AddressRange { owner, base }),
                 }
                 pages = pages.saturating_add(segment.end().offset_from(base));
-                if segment.end().offset_from(base) > RANGE || pages > MOST_PAGES {
+                if pages > MOST_PAGES {
                     return wrong("it is too far behind the start of its expandable segment");
                 }
             }
@@ -184,5 +184,52 @@ mod tests {
         assert_eq!(again.live, start.live);
         assert_eq!(again.ranges[0].base, start.ranges[0].base);
         assert_eq!(again.parts(), start.parts());
+    }
+
+    /// The error for a run of pages of 20 MiB at this address, so many bytes behind the start of its range.
+    fn refusal(address: u64, offset: u64) -> Option<String> {
+        let mut run = segment(0);
+        run.address = DeviceAddr(address);
+        run.blocks.clear();
+        let mut part = Part::new(run, offset);
+        part.push(Some(0), 4 * MIB, 3 * MIB).unwrap();
+        part.push(None, 16 * MIB, 0).unwrap();
+        let settings = Settings::of_release(Release::DEFAULT);
+        let settings = settings.started_with(CONF).unwrap();
+        StartState::from_parts(vec![part], settings, CONF.to_owned()).err()
+    }
+
+    #[test]
+    fn a_run_lies_in_its_range_and_between_the_first_and_the_last_address() {
+        let bytes = 20 * MIB;
+        let ends = "addresses are from 2^58 to 2^62";
+        let far = "it is too far behind the start of its expandable segment";
+        for (address, offset, expected) in [
+            (FIRST, 0, None),
+            (FIRST - 1, 0, Some(ends)),
+            (FIRST + MIB, MIB, None),
+            (FIRST + MIB, MIB + 1, Some(ends)),
+            (END - bytes, 0, None),
+            (END - bytes + 1, 0, Some(ends)),
+            (END - bytes, MOST_PAGES - bytes, None),
+            (END - bytes, MOST_PAGES - bytes + 1, Some(far)),
+        ] {
+            let refusal = refusal(address, offset);
+            let expected =
+                expected.map(|why| format!("the segment at {}: {why}", DeviceAddr(address)));
+            assert_eq!(refusal, expected, "{offset}");
+        }
+    }
+
+    #[test]
+    fn blocks_end_before_the_address_space_does() {
+        let mut run = segment(0);
+        run.address = DeviceAddr(u64::MAX - 1024);
+        run.blocks.clear();
+        let mut part = Part::new(run, 0);
+        part.push(None, 1024, 0).unwrap();
+        part.push(None, 1, 0).unwrap();
+        let reason = part.push(None, 1, 0).unwrap_err();
+        assert_eq!(reason, "the block goes beyond the end of the address space");
     }
 }

@@ -5,6 +5,7 @@
 
 use coalesce_workloads::op::{Answer, Op, Workload};
 use coalesce_workloads::presets;
+use coalesce_workloads::realism;
 use sha2::{Digest, Sha256};
 
 /// The number of operations, and the first 16 hexadecimal digits of their SHA-256, one a line.
@@ -99,6 +100,38 @@ fn presets_emit_the_recorded_operations() {
         "experiment_emptied 28 b44098ff856e7cbd",
         "experiment_inference 26 e0186813f4f2ef5f",
         "experiment_inference_no_grad 26 62e78a3504f0a426",
+    ];
+    assert_eq!(digests, expected);
+}
+
+/// A change here changes how close they are to the recordings that they imitate, which `coalesce realism` shows.
+#[test]
+fn imitations_of_recordings_emit_the_recorded_operations() {
+    let digests: Vec<String> = realism::pairs()
+        .iter()
+        .map(|(name, workload)| {
+            let (events, digest) = digest(workload.as_ref());
+            format!("{name} {events} {digest}")
+        })
+        .collect();
+    let expected = [
+        "bert_base_fixed512_amp 18428 a05d113ac6d06fe4",
+        "bert_base_dynpad_amp 105930 b16218905c814cc3",
+        "llama1b_bf16 22746 60641d810d7e2491",
+        "llama1b_bf16_ckpt 28986 32945a2b51f7b7e9",
+        "lora7b_varlen_ckpt_b1_short 146652 2dfa1f394a559265",
+        "lora7b_varlen_ckpt_b4_uniform 292408 a21c776adecac9a1",
+        "gpt2_small_amp_foreach 16536 05b322a9acb2500c",
+        "gpt2_medium_amp_foreach 32280 d5c8ea2829f327c3",
+        "gpt2_small_amp_train_eval 26765 44af81c0443c8c2a",
+        "accum8_gpt2s_set_to_none 83072 f5dbff6611753af6",
+        "accum8_gpt2s_forgot_zero_grad 83072 fc287b54319c2103",
+        "accum8_gpt2s_sum_losses_bug 83044 11f363b92ec69749",
+        "moe8x_modulelist 131040 c3a13370fd6b7849",
+        "gen_llama1b_grad_bug 76357 43303f9fa6df8de4",
+        "resnet50_fp32_fixed224 8940 e9fc808bce987729",
+        "resnet50_amp_varsize 22858 f55c51c11a36db6f",
+        "resnet50_amp_varsize_prefetch_stream 22886 0fec766d3a987800",
     ];
     assert_eq!(digests, expected);
 }
