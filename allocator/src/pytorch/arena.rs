@@ -43,16 +43,19 @@ pub(super) struct Arena<T> {
     slots: Vec<T>,
     /// Slots whose value was removed.
     vacant: Vec<Id<T>>,
+    /// With as many values there is no room. Below 2^32 by more than one allocator operation creates.
+    full: usize,
 }
 
 /// More values than one allocator operation creates.
 const HEADROOM: usize = 1 << 24;
+const FULL: usize = u32::MAX as usize - HEADROOM;
 
 impl<T> Arena<T> {
     /// Whether there is room for all values that one operation creates.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.slots.len() - self.vacant.len() < u32::MAX as usize - HEADROOM
+        self.slots.len() - self.vacant.len() < self.full
     }
 
     /// Inserts a value.
@@ -204,6 +207,7 @@ impl<T> Default for Arena<T> {
         Self {
             slots: Vec::new(),
             vacant: Vec::new(),
+            full: FULL,
         }
     }
 }
@@ -267,6 +271,12 @@ impl<T> fmt::Debug for Id<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::sim::{SimConfig, SimDevice};
+    use crate::driver::{Driver, StreamId};
+    use crate::error::Error;
+    use crate::pytorch::in_parts::Progress;
+    use crate::settings::Settings;
+    use crate::{MempoolId, PyTorch};
 
     #[test]
     fn slots_are_reused_and_may_keep_their_value() {
@@ -284,19 +294,59 @@ mod tests {
 
     #[test]
     fn there_is_room_for_fewer_values_than_ids() {
-        let most = u32::MAX as usize - HEADROOM;
         for (slots, vacant, has_room) in [
-            (most - 1, 0, true),
-            (most, 0, false),
-            (most, 1, true),
-            (most + 1, 1, false),
+            (FULL - 1, 0, true),
+            (FULL, 0, false),
+            (FULL, 1, true),
+            (FULL + 1, 1, false),
         ] {
             let arena = Arena {
                 slots: vec![(); slots],
                 vacant: vec![Id::FIRST; vacant],
+                ..Arena::default()
             };
             assert_eq!(arena.has_room(), has_room, "{slots}, {vacant} vacant");
         }
+    }
+
+    /// A request or a checkpoint that comes when the table is full changes nothing.
+    #[test]
+    fn a_full_table_of_blocks_refuses_requests() {
+        const POOL: MempoolId = MempoolId(1, 0);
+        const BYTES: u64 = 2 << 20;
+        let stream = StreamId::DEFAULT;
+        let device = SimDevice::new(&SimConfig::with_capacity(1 << 30));
+        let mut allocator = PyTorch::new(device, Settings::default());
+        let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
+        begun.unwrap();
+        let addr = allocator.malloc(BYTES, stream).unwrap();
+        allocator.end_allocate_to_pool(POOL).unwrap();
+        let saved = allocator.checkpoint_pool(POOL).unwrap();
+        allocator.free(addr).unwrap();
+        let progress = allocator.begin_uncached(BYTES, stream, false);
+        let Ok(Progress::NeedsSegment(pending)) = progress else {
+            panic!("a block is cached");
+        };
+        let answer = allocator.driver_mut().malloc(pending.segment_size());
+
+        let before = allocator.segments();
+        // The segment is one free block.
+        allocator.blocks.full = 1;
+        let errors = [
+            allocator.malloc(BYTES, stream).err(),
+            allocator.malloc_cached(BYTES, stream).err(),
+            allocator.malloc_uncached(BYTES, stream, true).err(),
+            allocator.restore_pool(&saved).err(),
+            allocator.resume(pending, answer).err(),
+        ];
+        assert_eq!(errors, [const { Some(Error::TooManyBlocks) }; 5]);
+        assert_eq!(allocator.segments(), before);
+        allocator.check().unwrap();
+
+        allocator.blocks.full = 2;
+        allocator.malloc(BYTES, stream).unwrap();
+        let refused = allocator.malloc(BYTES, stream);
+        assert_eq!(refused, Err(Error::TooManyBlocks));
     }
 
     #[test]
