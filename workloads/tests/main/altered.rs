@@ -146,7 +146,7 @@ fn altered_snapshots_are_read_as_recorded() {
 }
 
 /// Alters some entries or segments.
-fn alter(recording: &mut Recording, rng: &mut Rng) {
+pub fn alter(recording: &mut Recording, rng: &mut Rng) {
     const ACTIONS: [Action; 7] = [
         Action::Alloc,
         Action::FreeRequested,
@@ -187,7 +187,12 @@ fn alter(recording: &mut Recording, rng: &mut Rng) {
 }
 
 fn add_recording(outcomes: &mut Fingerprint, recording: &Recording) {
-    match verify(recording, Known::default()) {
+    add_recording_as(outcomes, recording, Known::default());
+}
+
+/// What a verification finds in a recording, and the program made of it.
+pub fn add_recording_as(outcomes: &mut Fingerprint, recording: &Recording, known: Known) {
+    match verify(recording, known) {
         Ok(found) => {
             let difference = found.difference.as_ref().map(ToString::to_string);
             outcomes.add(&format!("{found:?} {difference:?}\n"));

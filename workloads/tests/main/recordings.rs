@@ -3,5 +3,6 @@
 mod impossible;
 mod invented;
 mod pools;
+mod programs;
 mod snapshots;
 mod warm;

@@ -198,18 +198,11 @@ impl Segment {
         if let Some(before) = before.filter(|before| is_tail && before.is_guessed) {
             before.size += bytes_before;
             before.is_guessed = false;
-            if start < addr {
-                self.blocks.remove(&start);
-                self.blocks.insert(addr, block);
-            } else {
-                *range = block;
-            }
-        } else if start < addr {
-            *range = Block::free(bytes_before);
-            self.blocks.insert(addr, block);
+            self.blocks.remove(&start);
         } else {
-            *range = block;
+            *range = Block::free(bytes_before);
         }
+        self.blocks.insert(addr, block);
         let behind = addr.offset(size);
         self.put_free(behind, end);
         Ok(())
@@ -296,3 +289,6 @@ fn size_of_block(
         (rounded, true)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,427 @@
+//! Random programs that use everything: several streams and pools, failed requests, limits, snapshots. The recordings
+//! may lack their beginning, the pools, the stacks, the settings, or be altered.
+//!
+//! Whatever is found in a recording goes into a fingerprint. One that differs says that some answer differs. If that
+//! is intended, write the new one here.
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{MempoolId, PyTorch};
+use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::formats::snapshot::calls::calls;
+use coalesce_workloads::formats::snapshot::verify::Known;
+use coalesce_workloads::formats::snapshot::{Annotation, Frame, Recording, Stack, StackId};
+
+use super::invented::without_first;
+use crate::altered::{add_recording_as, alter};
+use crate::common::{EXPANDABLE, Fingerprint, MIB};
+
+/// What the programs of a test have in common.
+#[derive(Clone, Copy)]
+struct Kind {
+    release: Release,
+    addresses: AddressPolicy,
+    conf: &'static str,
+    /// Device memory.
+    memory: u64,
+    largest: u64,
+    streams: u32,
+    /// Whether there are private pools.
+    pools: bool,
+    /// Whether the program limits its memory on the way.
+    limits: bool,
+}
+
+const PLAIN: Kind = Kind {
+    release: Release::DEFAULT,
+    addresses: AddressPolicy::FirstFit,
+    conf: "",
+    memory: 1 << 40,
+    largest: 30 * MIB,
+    streams: 1,
+    pools: false,
+    limits: false,
+};
+
+struct Program {
+    kind: Kind,
+    allocator: PyTorch<SimDevice>,
+    rng: Rng,
+    /// The blocks in use, with their pools.
+    live: Vec<(DeviceAddr, MempoolId)>,
+    /// The private pools in use.
+    pools: Vec<MempoolId>,
+    pools_made: u64,
+    entry_pools: Vec<MempoolId>,
+    entry_stacks: Vec<StackId>,
+}
+
+impl Program {
+    fn new(kind: Kind, seed: u64) -> Self {
+        let config = SimConfig {
+            hold_events: kind.streams > 1,
+            address_policy: kind.addresses,
+            ..SimConfig::with_capacity(kind.memory)
+        };
+        let settings = Settings::of_release(kind.release);
+        let settings = settings.started_with(kind.conf).unwrap();
+        let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
+        allocator.record_history(Some(HistoryOptions::default()));
+        Self {
+            kind,
+            allocator,
+            rng: Rng::new(seed),
+            live: Vec::new(),
+            pools: Vec::new(),
+            pools_made: 0,
+            entry_pools: Vec::new(),
+            entry_stacks: Vec::new(),
+        }
+    }
+
+    fn request(&mut self, pool: MempoolId) {
+        let bytes = match self.rng.below(4) {
+            // The same sizes again and again, so that blocks are reused.
+            0 => MIB << self.rng.below(5),
+            _ => self.rng.log_uniform(1, self.kind.largest),
+        };
+        let stream = StreamId::nth(self.rng.below(u64::from(self.kind.streams)) as u32);
+        match self.allocator.malloc(bytes, stream) {
+            Ok(addr) => self.live.push((addr, pool)),
+            Err(Error::OutOfMemory(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn free_any(&mut self) {
+        if !self.live.is_empty() {
+            let index = self.rng.below(self.live.len() as u64) as usize;
+            let (addr, _) = self.live.swap_remove(index);
+            if self.kind.streams > 1 && self.rng.happens(1, 4) {
+                self.allocator
+                    .record_stream(addr, StreamId::nth(2))
+                    .unwrap();
+            }
+            self.allocator.free(addr).unwrap();
+        }
+    }
+
+    fn work_in_pool(&mut self) {
+        let pool = match self.pools.is_empty() || self.rng.happens(1, 2) {
+            true => {
+                self.pools_made += 1;
+                let pool = MempoolId(0, self.pools_made);
+                self.pools.push(pool);
+                pool
+            }
+            false => self.pools[self.rng.below(self.pools.len() as u64) as usize],
+        };
+        if self.rng.happens(1, 3) {
+            self.allocator.empty_cache().unwrap();
+        }
+        let all = Box::new(|_| true);
+        self.allocator.begin_allocate_to_pool(pool, all).unwrap();
+        for _ in 0..self.rng.between(1, 8) {
+            self.request(pool);
+            if self.rng.happens(1, 3) {
+                self.free_any();
+            }
+        }
+        self.allocator.end_allocate_to_pool(pool).unwrap();
+    }
+
+    fn release_a_pool(&mut self) {
+        if self.pools.is_empty() {
+            return;
+        }
+        let index = self.rng.below(self.pools.len() as u64) as usize;
+        let pool = self.pools.swap_remove(index);
+        let (in_pool, others) = self.live.drain(..).partition(|(_, of)| *of == pool);
+        self.live = others;
+        for (addr, _) in Vec::<(DeviceAddr, MempoolId)>::from(in_pool) {
+            self.allocator.free(addr).unwrap();
+        }
+        for _ in 0..self.allocator.pool_use_count(pool).unwrap() {
+            self.allocator.release_pool(pool).unwrap();
+        }
+        match self.rng.happens(1, 2) {
+            true => self.allocator.empty_pool(pool).unwrap(),
+            false => self.allocator.empty_cache().unwrap(),
+        }
+    }
+
+    fn step(&mut self) -> StackId {
+        match self.rng.below(100) {
+            0 => self.allocator.empty_cache().unwrap(),
+            1 => _ = self.allocator.observed_segments(MempoolId::DEFAULT),
+            2..5 if self.kind.pools => self.work_in_pool(),
+            5..8 if self.kind.pools => self.release_a_pool(),
+            8 if self.kind.limits => {
+                let reserved = self.allocator.stats().reserved_bytes.all().current;
+                let limit = reserved as u64 + self.rng.below(64 * MIB);
+                let fraction = limit as f64 / self.kind.memory as f64;
+                self.allocator
+                    .set_memory_fraction(fraction.min(1.0))
+                    .unwrap();
+            }
+            9..15 if self.kind.streams > 1 => {
+                for stream in 0..=self.kind.streams.max(2) {
+                    let count = self.rng.below(3);
+                    let streams = self.allocator.driver_mut().streams_mut();
+                    streams.complete(StreamId::nth(stream), count);
+                }
+            }
+            15..60 => self.request(MempoolId::DEFAULT),
+            _ => self.free_any(),
+        }
+        StackId(self.rng.below(STACKS as u64) as u32)
+    }
+
+    fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            let before = self.allocator.segments();
+            let stack = self.step();
+            let after = self.allocator.segments();
+            let known = self.entry_pools.len();
+            for entry in self.allocator.history().skip(known) {
+                let mut segments = after.iter().chain(&before);
+                let around = segments.find(|it| it.address <= entry.addr && entry.addr < it.end());
+                let pool = around.map_or(MempoolId::DEFAULT, |segment| segment.pool);
+                self.entry_pools.push(pool);
+                self.entry_stacks.push(stack);
+            }
+        }
+    }
+
+    /// What is recorded, with or without what only some releases and options record.
+    fn recording(&mut self) -> Recording {
+        let mut recording = Recording {
+            entries: self.allocator.history().copied().collect(),
+            segments: self.allocator.segments(),
+            ..Recording::default()
+        };
+        let mut has = || self.rng.happens(1, 2);
+        let (has_stacks, has_pools) = (has(), has());
+        let (has_steps, has_conf) = (has(), has() || has() || !self.kind.conf.is_empty());
+        recording.conf = has_conf.then(|| self.kind.conf.to_owned());
+        if has_stacks {
+            recording.stacks = stacks();
+            recording.entry_stacks = self.entry_stacks.clone();
+        }
+        if has_pools {
+            recording.entry_pools = self.entry_pools.clone();
+        }
+        for (index, entry) in recording.entries.iter_mut().enumerate() {
+            entry.time_us = 10 * index as u64;
+        }
+        if has_steps {
+            let name = ["Optimizer.step#SGD.step", "ProfilerStep#3"][usize::from(has_stacks)];
+            let annotation = |time_us| Annotation {
+                name: name.to_owned(),
+                is_start: time_us % 20 == 0,
+                time_us,
+            };
+            recording.annotations = [500, 90, 210, 330].map(annotation).to_vec();
+        }
+        recording
+    }
+}
+
+const STACKS: usize = 3;
+
+/// The empty stack, and those of some callers.
+fn stacks() -> Vec<Stack> {
+    let stack = |number: usize| Stack {
+        frames: (1..=number)
+            .map(|line| {
+                Frame {
+                    name: "work".to_owned(),
+                    filename: "program.py".to_owned(),
+                    line: line as u64,
+                }
+                .into()
+            })
+            .collect(),
+    };
+    (0..STACKS).map(stack).collect()
+}
+
+/// What is found in a recording beside the verification and the workload.
+fn add_properties(outcomes: &mut Fingerprint, recording: &Recording) {
+    outcomes.add(&format!("{:?}\n", recording.coverage()));
+    outcomes.add(&format!("{:?}\n", recording.memory_limit()));
+    outcomes.add(&format!("{:?}\n", recording.address_policy()));
+    for collects in [false, true] {
+        for call in calls(recording, collects) {
+            outcomes.add(&format!("{:?} {:?}\n", call.kind, call.entries()));
+        }
+    }
+}
+
+/// The recording without some of its first entries.
+fn later(recording: &Recording, lost: usize) -> Recording {
+    let mut later = without_first(recording, lost);
+    if !later.entry_pools.is_empty() {
+        later.entry_pools.drain(..lost);
+    }
+    later
+}
+
+/// A fingerprint of what is found in the recordings of so many programs.
+fn found_in(kind: Kind, programs: u64) -> String {
+    let mut outcomes = Fingerprint::new();
+    for seed in 0..programs {
+        let mut program = Program::new(kind, seed);
+        program.run(60 + 20 * (seed % 5));
+        let recording = program.recording();
+        let rng = &mut program.rng;
+        let known = Known {
+            capacity: rng.happens(1, 4).then_some(kind.memory),
+            fraction: None,
+            release: rng.happens(1, 2).then_some(kind.release),
+            until: None,
+        };
+        let known = Known {
+            fraction: known.capacity.filter(|_| rng.happens(1, 2)).map(|_| 0.75),
+            ..known
+        };
+        let lost = [(); 2].map(|()| rng.below(recording.entries.len() as u64) as usize);
+        let mut altered = recording.clone();
+        alter(&mut altered, rng);
+        let [one, two] = lost.map(|lost| later(&recording, lost));
+        for recording in [recording, one, two, altered] {
+            add_recording_as(&mut outcomes, &recording, known);
+            add_properties(&mut outcomes, &recording);
+        }
+    }
+    outcomes.text()
+}
+
+fn assert_found(kind: Kind, programs: u64, expected: &str) {
+    assert_eq!(found_in(kind, programs), expected);
+}
+
+const COLLECTED: &str = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.75";
+
+#[test]
+fn programs_on_a_roomy_device_are_judged_as_recorded() {
+    let kind = PLAIN;
+    assert_found(kind, 100, "3c4377ed5401de65");
+}
+
+#[test]
+fn programs_on_a_small_device_are_judged_as_recorded() {
+    let kind = Kind {
+        memory: 60 * MIB,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "253d715869df2831");
+}
+
+#[test]
+fn programs_on_a_small_device_with_streams_are_judged_as_recorded() {
+    let kind = Kind {
+        memory: 80 * MIB,
+        streams: 3,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "88705c4b5dd66c6c");
+}
+
+#[test]
+fn programs_with_pools_are_judged_as_recorded() {
+    let kind = Kind {
+        pools: true,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "d8b76748a20bb1b0");
+}
+
+#[test]
+fn programs_with_pools_and_streams_are_judged_as_recorded() {
+    let kind = Kind {
+        pools: true,
+        streams: 2,
+        ..PLAIN
+    };
+    assert_found(kind, 40, "fd02da579d28f3ca");
+}
+
+#[test]
+fn programs_with_pools_on_a_small_device_are_judged_as_recorded() {
+    let kind = Kind {
+        pools: true,
+        memory: 90 * MIB,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "baefdbd69f0d3efa");
+}
+
+#[test]
+fn programs_with_changing_limits_are_judged_as_recorded() {
+    let kind = Kind {
+        memory: 1 << 36,
+        limits: true,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "328f602b8ad12e12");
+}
+
+#[test]
+fn programs_with_expandable_segments_are_judged_as_recorded() {
+    let kind = Kind {
+        conf: EXPANDABLE,
+        streams: 2,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "a85feb2536de1ec2");
+}
+
+#[test]
+fn programs_with_expandable_segments_on_a_small_device_are_judged_as_recorded() {
+    let kind = Kind {
+        conf: EXPANDABLE,
+        streams: 2,
+        pools: true,
+        memory: 160 * MIB,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "bcde30d8ca7210f6");
+}
+
+#[test]
+fn programs_with_a_garbage_collector_are_judged_as_recorded() {
+    let kind = Kind {
+        conf: COLLECTED,
+        memory: 70 * MIB,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "d3e769508734bb0c");
+}
+
+#[test]
+fn programs_with_unsplit_blocks_are_judged_as_recorded() {
+    let kind = Kind {
+        conf: "max_split_size_mb:21,roundup_power2_divisions:4",
+        memory: 100 * MIB,
+        pools: true,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "d1b1a2a57c39d3af");
+}
+
+#[test]
+fn programs_of_earlier_releases_are_judged_as_recorded() {
+    let kind = Kind {
+        release: two(13),
+        addresses: AddressPolicy::Down,
+        pools: true,
+        ..PLAIN
+    };
+    assert_found(kind, 100, "2911455a2cead3c8");
+}
