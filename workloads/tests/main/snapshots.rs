@@ -5,4 +5,5 @@ mod fixtures;
 mod history;
 mod mistakes;
 mod recorded;
+mod values;
 mod wrapped;
