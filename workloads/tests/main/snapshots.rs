@@ -7,3 +7,4 @@ mod mistakes;
 mod recorded;
 mod values;
 mod wrapped;
+mod wrong_values;

@@ -241,4 +241,110 @@ mod tests {
             assert_eq!(owner(file), Owner::Native, "{file}");
         }
     }
+
+    #[test]
+    fn a_path_that_nearly_tells_an_owner_does_not() {
+        let owners = |files: &[&str]| -> Vec<Owner> {
+            files.iter().map(|file| frame(file).owner()).collect()
+        };
+        let program = [
+            // Not in a folder of packages, and not a folder of PyTorch.
+            "/x/site-packages.py",
+            "/home/me/torch/nets/__main__.py",
+            "/home/me/torch.py",
+            "/home/me/nn/torch/train.py",
+            "/home/me/mytorch/nn/linear.py",
+            "/home/me/utils/checkpoint.py",
+            "/home/me/torch/utils/train.py",
+            "/home/me/torch/tools/checkpoint.py",
+            "/home/me/lib/python/train.py",
+            "/home/me/lib/pythonic.py",
+            "/home/me/lib/python_x/train.py",
+            "/home/me/lib/3python/train.py",
+            "/home/me/lib/x/python3.12/train.py",
+            "/home/me/python3.12/train.py",
+            "/home/me/eggs.egg.py",
+            "/home/me/bin/train.py",
+            "/home/me/cabin/run",
+            "/home/me/my_torchinductor/train.py",
+            "/home/me/triton/train.py",
+            // Libraries of Windows, but not on a drive, or not below Python.
+            "/home/me/anaconda3/Lib/train.py",
+            "/home/me/envs/pt/lib/train.py",
+            r"C:\code\lib\train.py",
+            r"C:\python\train.py",
+            r"C:\python\x\lib.py",
+            r"C:\envs\train.py",
+            r"C:\envs\lib\x.py",
+            r"C:\envs\pt\x\lib\train.py",
+            r"code\python\lib\train.py",
+            "<stdin>",
+            "<command-12>",
+            "<cell 3>",
+            "<doctest x>",
+        ];
+        assert_eq!(owners(&program), [Owner::Program; 32]);
+        let library = [
+            "/x/site-packages/site-packages/torch2/x.py",
+            "/x/site-packages/torch/dist-packages/einops/x.py",
+            "/x/dist-packages/train.py",
+            "/x/einops-0.1.egg/einops/x.py",
+            "/opt/bin/run",
+        ];
+        assert_eq!(owners(&library), [Owner::Library; 5]);
+        let torch = [
+            "/x/site-packages/functorch/x.py",
+            "/x/site-packages/einops/dist-packages/torch/x.py",
+            "/home/me/torch/__init__.py",
+            "//torch//nn//x.py",
+            "/home/me/bin/torch/amp/train.py",
+            r"C:\python\lib\torch\utils\hooks.py",
+        ];
+        assert_eq!(owners(&torch), [Owner::Torch; 6]);
+        assert!(torch.iter().all(|file| frame(file).is_of_torch()));
+        assert!(!frame("train.py").is_of_torch());
+        let generated = [
+            "/home/me/.triton/cache/ab/kernel.py",
+            "/tmp/torchinductor_me/torch/nn/x.py",
+            "<eval_with_key>",
+        ];
+        assert_eq!(owners(&generated), [Owner::Generated; 3]);
+        let python = [
+            "<frozen <stdin>>",
+            "<x<eval_with_key>",
+            "pypy3.9/threading.py",
+            "/usr/lib/pypy3/x.py",
+            "/usr/lib/python3.12/bin/run",
+            r"C:\Python312\Lib\x.py",
+            r"D:\MiniConda\LIB\x.py",
+            r"C:\x\envs\pt\Lib\x.py",
+        ];
+        assert_eq!(owners(&python), [Owner::Python; 8]);
+    }
+
+    #[test]
+    fn scripts_without_an_extension_are_python() {
+        let is_python = |name: &str, filename: &str| {
+            let frame = Frame {
+                name: name.to_owned(),
+                filename: filename.to_owned(),
+                line: 7,
+            };
+            frame.is_python()
+        };
+        assert!(is_python("main", "/usr/bin/torchrun"));
+        assert!(is_python("<module>", "x.py") && is_python("f(x)", "<string>"));
+        for (name, filename) in [
+            ("main(int)", "/usr/bin/torchrun"),
+            ("std::main", "/usr/bin/torchrun"),
+            ("main", "usr/bin/torchrun"),
+            ("main", "/usr/bin/"),
+            ("main", "/usr/lib/libc.so"),
+            ("main", "/usr/x.py/main.c"),
+            ("main", "x<"),
+            ("main", ""),
+        ] {
+            assert!(!is_python(name, filename), "{name} {filename}");
+        }
+    }
 }
