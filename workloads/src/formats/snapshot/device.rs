@@ -89,5 +89,33 @@ mod tests {
         );
         let with_filled_holes = chunks(&[9, 8, 7, 8, 9, 6, 7, 8, 9]);
         assert_eq!(policy(&with_filled_holes), Some(AddressPolicy::Cuda));
+        // Equally many upwards and downwards, the same address again, and none.
+        for starts in [&[][..], &[4, 5, 4], &[4, 4], &[4, 5, 5, 4]] {
+            assert_eq!(policy(starts), None, "{starts:?}");
+        }
+        // As many below all earlier ones as above, and only half of those below at the start of a chunk.
+        assert_eq!(policy(&chunks(&[9, 8, 10, 8])), Some(AddressPolicy::Down));
+        let half = [9 << 25, 8 << 25, (7 << 25) + 512];
+        assert_eq!(policy(&half), Some(AddressPolicy::Down));
+        let most = [9 << 25, 8 << 25, (7 << 25) + 512, 6 << 25];
+        assert_eq!(policy(&most), Some(AddressPolicy::Cuda));
+        // The first does not count.
+        assert_eq!(
+            policy(&[9 << 25, (8 << 25) + 512]),
+            Some(AddressPolicy::Down)
+        );
+        let filled = [
+            9 << 25,
+            8 << 25,
+            9 << 25,
+            8 << 25,
+            (9 << 25) - 512,
+            10 << 25,
+        ];
+        assert_eq!(policy(&filled), Some(AddressPolicy::Up));
+        // Other entries are no segments.
+        let mut other = recording(&[4, 5]);
+        other.entries[1].action = Action::SegmentMap;
+        assert_eq!(other.address_policy(), None);
     }
 }

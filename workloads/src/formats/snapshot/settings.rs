@@ -107,4 +107,53 @@ mod tests {
         );
         assert!(settings("backend:cudaMallocAsync").is_err());
     }
+
+    #[test]
+    fn keys_are_left_out_with_their_lists() {
+        let conf = " a:[1:2,>:4] , b:1,,c:2,";
+        for (keys, expected) in [
+            (&[][..], "a:[1:2,>:4],b:1,c:2"),
+            (&["a"], "b:1,c:2"),
+            (&["b"], "a:[1:2,>:4],c:2"),
+            (&["c", "a", "x"], "b:1"),
+            (&["a", "b", "c"], ""),
+        ] {
+            assert_eq!(without(conf, keys), expected, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn unrecorded_settings_are_taken_from_the_segments() {
+        use coalesce_alloc::MempoolId;
+        use coalesce_alloc::driver::{DeviceAddr, StreamId};
+        use coalesce_alloc::snapshot::SegmentInfo;
+        use coalesce_alloc::stats::PoolKind;
+
+        use crate::formats::snapshot::calls::tests::entry;
+
+        let segment = |is_expandable| SegmentInfo {
+            device: 0,
+            address: DeviceAddr(1),
+            stream: StreamId::DEFAULT,
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable,
+            blocks: Vec::new(),
+        };
+        let conf = |entries: &[Action], segments: &[bool], conf: Option<&str>| {
+            let recording = Recording {
+                conf: conf.map(str::to_owned),
+                entries: entries.iter().map(|&action| entry(action, 1, 1)).collect(),
+                segments: segments.iter().map(|&is| segment(is)).collect(),
+                ..Recording::default()
+            };
+            recording.settings().unwrap().conf
+        };
+        use Action::{Alloc, SegmentAlloc, SegmentMap};
+        let expandable = "expandable_segments:True";
+        assert_eq!(conf(&[Alloc, SegmentMap], &[], None), expandable);
+        assert_eq!(conf(&[], &[false, true], None), expandable);
+        assert_eq!(conf(&[Alloc, SegmentAlloc], &[false], None), "");
+        assert_eq!(conf(&[SegmentMap], &[true], Some("")), "");
+    }
 }

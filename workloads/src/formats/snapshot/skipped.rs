@@ -94,4 +94,82 @@ mod tests {
             assert_eq!(skipped(&[], history), []);
         }
     }
+
+    /// The skipped actions of a history of these entries about some addresses.
+    fn skipped(history: &[(Action, u64)]) -> Vec<Action> {
+        let entries = history.iter().map(|&(action, addr)| TraceEntry {
+            action,
+            addr: DeviceAddr(addr),
+            size: 512,
+            stream: StreamId::DEFAULT,
+            time_us: 0,
+        });
+        actions(&entries.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn each_proof_is_about_one_address() {
+        for (first, then, proven) in [
+            (Alloc, Alloc, &[FreeRequested, FreeCompleted][..]),
+            (FreeRequested, Alloc, &[FreeCompleted]),
+            (Alloc, FreeCompleted, &[FreeRequested]),
+            (FreeCompleted, FreeRequested, &[Alloc]),
+            (FreeCompleted, FreeCompleted, &[Alloc]),
+            (FreeRequested, FreeRequested, &[Alloc, FreeCompleted]),
+            (SegmentAlloc, SegmentAlloc, &[SegmentFree]),
+            (SegmentFree, SegmentFree, &[SegmentAlloc]),
+        ] {
+            assert_eq!(
+                skipped(&[(first, 1), (then, 1)]),
+                proven,
+                "{first:?} {then:?}"
+            );
+            assert_eq!(skipped(&[(first, 1), (then, 2)]), [], "{first:?} {then:?}");
+            // Entries that say nothing about the block come between.
+            let between = [Action::Snapshot, Action::Oom, Action::SegmentMap].map(|it| (it, 1));
+            let apart = [&[(first, 1)][..], &between, &[(then, 1)]].concat();
+            assert_eq!(skipped(&apart), proven, "{first:?} {then:?}");
+            // Other blocks show that nothing is skipped.
+            let others = proven.iter().map(|&action| (action, 9));
+            let others: Vec<_> = others.chain([(first, 1), (then, 1)]).collect();
+            assert_eq!(skipped(&others), [], "{first:?} {then:?}");
+        }
+        for (first, then) in [
+            (Alloc, FreeRequested),
+            (SegmentFree, SegmentAlloc),
+            (SegmentAlloc, Alloc),
+        ] {
+            assert_eq!(skipped(&[(first, 1), (then, 1)]), [], "{first:?} {then:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_and_segments_at_one_address_are_told_apart() {
+        // Blocks prove nothing about segments that begin at their addresses, and the other way round.
+        assert_eq!(
+            skipped(&[
+                (Alloc, 1),
+                (SegmentAlloc, 1),
+                (FreeRequested, 1),
+                (FreeCompleted, 1)
+            ]),
+            []
+        );
+        let history = [
+            (SegmentAlloc, 1),
+            (Alloc, 1),
+            (SegmentFree, 1),
+            (SegmentAlloc, 1),
+            (Alloc, 1),
+        ];
+        assert_eq!(skipped(&history), [FreeRequested, FreeCompleted]);
+        let history = [
+            (SegmentAlloc, 1),
+            (Alloc, 1),
+            (FreeRequested, 1),
+            (FreeCompleted, 1),
+            (SegmentAlloc, 1),
+        ];
+        assert_eq!(skipped(&history), [SegmentFree]);
+    }
 }

@@ -64,3 +64,71 @@ fn call_of(frame: &Frame) -> Option<usize> {
     };
     CALLS.iter().position(is_call)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const CALL: &str = "_call_impl";
+    const WRAPPED: &str = "_wrapped_call_impl";
+    const BACKWARD: &str = "_engine_run_backward";
+
+    fn stack(frames: &[(&str, u64)]) -> Stack {
+        let frames = frames.iter().map(|&(name, line)| {
+            let file = match name {
+                BACKWARD => "/x/torch/autograd/graph.py",
+                _ => r"C:\x\torch\nn\modules\module.py",
+            };
+            Arc::new(Frame {
+                name: name.to_owned(),
+                filename: file.to_owned(),
+                line,
+            })
+        });
+        Stack {
+            frames: frames.collect(),
+        }
+    }
+
+    fn found(frames: &[(&str, u64)]) -> Option<(u16, u16)> {
+        let (first, last) = releases(&[stack(frames)])?;
+        Some((first.minor, last.minor))
+    }
+
+    #[test]
+    fn lines_that_several_releases_have_bound_the_release() {
+        for (frames, expected) in [
+            (&[(CALL, 1501)][..], Some((0, 0))),
+            (&[(CALL, 1789)], Some((12, 13))),
+            (&[(CALL, 1789), (BACKWARD, 979)], Some((13, 13))),
+            (
+                &[(BACKWARD, 882), (CALL, 1789), (WRAPPED, 1778)],
+                Some((12, 12)),
+            ),
+            (&[(WRAPPED, 1787)], Some((15, 15))),
+            // No release has such a line, or such a file.
+            (&[(CALL, 1), (WRAPPED, 1787)], Some((15, 15))),
+            (&[(CALL, 1518)], None),
+            (&[("forward", 1789)], None),
+            (&[], None),
+            // A contradiction; but once a single release is left, the rest is not looked at.
+            (&[(CALL, 1789), (WRAPPED, 1787)], None),
+            (&[(CALL, 1501), (WRAPPED, 1787)], Some((0, 0))),
+        ] {
+            assert_eq!(found(frames), expected, "{frames:?}");
+        }
+        let other = Frame {
+            name: CALL.to_owned(),
+            filename: "torch/nn/modules/module.py.old".to_owned(),
+            line: 1789,
+        };
+        let other = Stack {
+            frames: vec![Arc::new(other)],
+        };
+        assert_eq!(releases(&[other.clone(), other]), None);
+        let two = [stack(&[(CALL, 1789)]), stack(&[(BACKWARD, 882)])];
+        assert_eq!(releases(&two).unwrap().1.minor, 12);
+    }
+}
