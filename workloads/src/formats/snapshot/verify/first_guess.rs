@@ -151,3 +151,6 @@ struct Runs {
     /// Those that left a wholly free segment of the default pool.
     of_private: BTreeSet<usize>,
 }
+
+#[cfg(test)]
+mod tests;

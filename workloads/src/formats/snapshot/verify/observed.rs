@@ -246,3 +246,6 @@ impl Collector {
         self.observed
     }
 }
+
+#[cfg(test)]
+mod tests;

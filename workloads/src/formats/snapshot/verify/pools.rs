@@ -360,3 +360,6 @@ fn suspects(
     let kept = Some(kept).filter(|kept| !kept.is_empty());
     kept.into_iter().chain(one.map(|key| vec![key])).collect()
 }
+
+#[cfg(test)]
+mod tests;
