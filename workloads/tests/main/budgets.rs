@@ -97,7 +97,21 @@ fn streams_and_pools_have_limits() {
     };
     let streams = |n: usize| format!("alloc,{n},1,{n},\nfree,{n},1,{n},\n");
     let pools = |n: usize| format!("pool,-1,0,0,begin 0:{n}\npool,-1,0,0,end 0:{n}\n");
+    // The handles 0 and 1 are the default stream.
+    let log = |count: usize| {
+        let lines = (2..count + 2).map(|n| format!("1,0,allocate,{n:x},1,{n:x}\n"));
+        "Thread,Time,Action,Pointer,Size,Stream\n".to_owned() + &lines.collect::<String>()
+    };
+    assert_eq!(
+        read_once("few-streams.log", log(MOST_STREAMS).as_bytes()),
+        Ok(MOST_STREAMS as u64)
+    );
     for (name, text, words) in [
+        (
+            "streams.log",
+            log(MOST_STREAMS + 1),
+            "streams.log, line 4098: more than 4096 streams",
+        ),
         (
             "streams.csv",
             lines(&streams, MOST_STREAMS + 100),

@@ -97,3 +97,80 @@ impl Slots {
         Ok(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::MOST_USES;
+
+    #[test]
+    fn uses_of_live_allocations_have_a_limit() {
+        const FEW: usize = 5;
+        let mut slots = Slots::default();
+        assert_eq!([slots.take(7), slots.take(8)], [Ok(0), Ok(1)]);
+        for _ in 0..FEW {
+            assert_eq!(slots.record_use(1), Ok(8));
+        }
+        // As if the first were used most often.
+        slots.all_uses = MOST_USES - 1;
+        assert_eq!(slots.record_use(0), Ok(7));
+        let error = slots.record_use(0).unwrap_err();
+        assert!(error.contains("more than 16777216 times"), "{error}");
+        // Those of the second are forgotten with it; one was too many.
+        assert_eq!(slots.release(1), Ok(8));
+        assert_eq!(slots.take(9), Ok(1));
+        for _ in 1..FEW {
+            assert_eq!(slots.record_use(1), Ok(9));
+        }
+        slots.record_use(1).unwrap_err();
+        assert_eq!(slots.release(1), Ok(9));
+        assert_eq!(slots.take(9), Ok(1));
+        slots.record_use(1).unwrap();
+    }
+
+    #[test]
+    fn the_slot_that_became_free_last_is_taken_first() {
+        let mut slots = Slots::default();
+        let taken = [4, 6, 8, 10].map(|id| slots.take(id).unwrap());
+        assert_eq!(taken, [0, 1, 2, 3]);
+        assert_eq!([slots.release(2), slots.release(0)], [Ok(8), Ok(4)]);
+        assert_eq!(
+            slots.release(2),
+            Err("no allocation is in slot 2".to_owned())
+        );
+        assert_eq!(
+            slots.id(u64::MAX),
+            Err(format!("no allocation is in slot {}", u64::MAX))
+        );
+        // Below the highest id: live ones are known from here on, and those that become free are forgotten.
+        let is_live = |id| Err(format!("id {id} is already live"));
+        assert_eq!(
+            [slots.ensure_new(6), slots.ensure_new(10)],
+            [6, 10].map(is_live)
+        );
+        assert_eq!(
+            [slots.ensure_new(8), slots.ensure_new(11)],
+            [Ok(()), Ok(())]
+        );
+        assert_eq!(
+            [6, 10].map(|id| slots.take(id).map(|_| ())),
+            [6, 10].map(is_live)
+        );
+        assert_eq!(
+            [slots.take(8), slots.take(3), slots.take(20)],
+            [Ok(0), Ok(2), Ok(4)]
+        );
+        assert_eq!(slots.ensure_new(3), is_live(3));
+        assert_eq!(slots.take(20).map(|_| ()), is_live(20));
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|slot| slots.id(slot).unwrap()),
+            [8, 6, 3, 10, 20]
+        );
+        assert_eq!(slots.release(1), Ok(6));
+        assert_eq!(
+            [slots.ensure_new(6), slots.ensure_new(8)],
+            [Ok(()), is_live(8)]
+        );
+        assert_eq!(slots.take(6), Ok(1));
+    }
+}

@@ -240,7 +240,7 @@ fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
     /// Digits of which every number fits.
     const MOST: usize = 19;
     let mut number = 0;
-    for (len, &byte) in text.iter().enumerate().take(MOST + 1) {
+    for (len, &byte) in text.iter().enumerate() {
         match byte {
             b'0'..=b'9' if len < MOST => number = number * 10 + u64::from(byte - b'0'),
             b',' if len > 0 => return Some((number, &text[len + 1..])),
@@ -321,3 +321,6 @@ impl LiveIds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -237,7 +237,7 @@ impl<'a> Replay<'a> {
     fn returned_pools(&self, range: Range<usize>) -> Vec<MempoolId> {
         let mut pools = Vec::new();
         let entries = &self.prepared.recording.entries;
-        for index in range.filter(|_| self.has_private_pools) {
+        for index in range {
             let pool = self.pool_at(index);
             let is_new = pool != MempoolId::DEFAULT && !pools.contains(&pool);
             if is_new && entries[index].action.returns_memory() {

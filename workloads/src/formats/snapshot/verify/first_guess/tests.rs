@@ -132,6 +132,12 @@ fn streams_have_their_own_latest_pools() {
 fn the_default_pool_has_no_segment_that_it_would_have_returned() {
     // Not in the order of the default pool.
     assert_eq!(guesses(vec![gone(0, (1, 1, false))], &[0]), ["1"; 6]);
+    // Nothing is known of the end of a segment.
+    let unknown = Observed {
+        returned: None,
+        ..gone(0, LAST)
+    };
+    assert_eq!(guesses(vec![unknown], &[0]), ["0"; 6]);
     // A run that left a free segment of the default pool emptied private ones.
     let default = MempoolId::DEFAULT;
     let segments = |run| vec![kept(0, default).idle_after(&[3]), gone(1, (run, 1, true))];
