@@ -111,3 +111,113 @@ impl<R: Read> Buffered<R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFER: usize = 1 << 16;
+
+    /// Gives the bytes in pieces, with an interruption before each, and an error or the end after them.
+    struct Pieces {
+        bytes: Vec<u8>,
+        piece: usize,
+        at: usize,
+        is_interrupted: bool,
+        fails: bool,
+    }
+
+    impl Read for Pieces {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.is_interrupted = !self.is_interrupted;
+            if self.is_interrupted {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let rest = &self.bytes[self.at..];
+            if rest.is_empty() && self.fails {
+                return Err(io::Error::other("unplugged"));
+            }
+            let count = rest.len().min(self.piece).min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            self.at += count;
+            Ok(count)
+        }
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at % 251) as u8).collect()
+    }
+
+    fn file(len: usize, piece: usize, fails: bool) -> Buffered<Pieces> {
+        Buffered::new(Pieces {
+            bytes: bytes(len),
+            piece,
+            at: 0,
+            is_interrupted: false,
+            fails,
+        })
+    }
+
+    #[test]
+    fn bytes_are_read_as_they_are_needed() {
+        let mut file = file(20, 4, false);
+        assert_eq!((file.at(), file.peek(0).unwrap()), (0, &[][..]));
+        assert_eq!(file.peek(1).unwrap(), [0, 1, 2, 3]);
+        assert_eq!(file.peek(4).unwrap(), [0, 1, 2, 3]);
+        file.skip(1);
+        assert_eq!(file.at(), 1);
+        assert_eq!(file.peek(3).unwrap(), [1, 2, 3]);
+        assert_eq!(file.peek(4).unwrap(), [1, 2, 3, 4, 5, 6, 7]);
+        // No more than the bytes in the buffer are skipped.
+        file.skip(100);
+        assert_eq!(file.at(), 8);
+        assert_eq!(file.array::<3>(), Ok([8, 9, 10]));
+        assert_eq!(file.array::<3>(), Ok([11, 12, 13]));
+        assert_eq!(file.array::<1>(), Ok([14]));
+        assert_eq!(file.at(), 15);
+        assert_eq!(file.peek(100).unwrap(), [15, 16, 17, 18, 19]);
+        let end = Err("the file ends here unexpectedly".to_owned());
+        assert_eq!((file.array::<6>(), file.at()), (end, 15));
+        assert_eq!(
+            (file.array::<5>(), file.at()),
+            (Ok([15, 16, 17, 18, 19]), 20)
+        );
+        assert!(file.peek(1).unwrap().is_empty());
+        assert!(file.failure.is_none());
+    }
+
+    #[test]
+    fn more_than_the_buffer_is_taken_in_parts() {
+        const LEN: usize = 3 * BUFFER + 5;
+        for piece in [1000, BUFFER, LEN] {
+            let mut file = file(LEN, piece, false);
+            assert_eq!(file.array::<1>(), Ok([0]));
+            assert_eq!(file.peek(2 * BUFFER).unwrap(), &bytes(LEN)[1..=BUFFER]);
+            let mut out = vec![7];
+            file.take(LEN as u64 - 3, "a text", &mut out).unwrap();
+            assert_eq!((out[0], file.at()), (7, LEN as u64 - 2));
+            assert_eq!(out[1..], bytes(LEN)[1..LEN - 2]);
+            file.take(0, "nothing", &mut out).unwrap();
+            let error = file.take(10, "a text", &mut out).unwrap_err();
+            let expected = "a text of 10 bytes, but the file ends after 2 bytes; it is truncated";
+            assert_eq!(error, expected);
+            assert_eq!(out[1..], bytes(LEN)[1..]);
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_source_is_kept() {
+        let mut file = file(3, 8, true);
+        assert_eq!(file.peek(3).unwrap(), [0, 1, 2]);
+        assert_eq!(file.peek(4), Err("unplugged".to_owned()));
+        assert_eq!(file.failure.take().unwrap().to_string(), "unplugged");
+        // What was read before is still there.
+        assert_eq!(file.array::<3>(), Ok([0, 1, 2]));
+        let mut out = Vec::new();
+        assert_eq!(
+            file.take(1, "a text", &mut out),
+            Err("unplugged".to_owned())
+        );
+        assert!(file.failure.is_some());
+    }
+}

@@ -369,3 +369,6 @@ impl Lines {
         Ok(Line { text, file, number })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,3 +86,58 @@ const TOOLS: [(&str, &str); 4] = [
 pub(super) fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_is_named_with_what_to_do() {
+        let told = |name: &str, start: &[u8]| describe(Path::new(name), start);
+        let other = |what: &str, instead: &str| {
+            Some(format!("{what}, not a snapshot or a trace; {instead}"))
+        };
+        for (magic, foreign) in &MAGIC {
+            let found = told("a.ncu-rep", &[magic, &b"rest"[..]].concat());
+            let expected = match foreign {
+                Foreign::Packed(tool) => Some(format!(
+                    "compressed with {tool}; unpack it first, or compress it with gzip, xz or zstd, which are read"
+                )),
+                Foreign::Zip => other("a zip archive", "unpack it first"),
+                Foreign::Other(what, instead) => other(what, instead),
+            };
+            assert_eq!(found, expected);
+            // Only at the beginning.
+            assert_eq!(told("a", &[b"rest", &magic[..]].concat()), None);
+        }
+        for (extension, what) in TOOLS {
+            let found = told(&format!("x/a.{extension}"), b"rest");
+            assert_eq!(found, other(what, SNAPSHOT));
+            assert_eq!(told(&format!("x.{extension}/a"), b"rest"), None);
+        }
+        let zip = told("a.pt", b"PK\x03\x04 archive/data.pkl");
+        assert_eq!(zip, other("a zip archive of torch.save", SNAPSHOT));
+        let mut tar = vec![b'a'; 300];
+        tar[257..262].copy_from_slice(b"ustar");
+        assert_eq!(told("a", &tar), other("a tar archive", "unpack it first"));
+        assert_eq!(
+            told("a", &tar[..262]),
+            other("a tar archive", "unpack it first")
+        );
+        assert_eq!(told("a", &tar[1..]), None);
+        assert_eq!(told("a", &tar[..261]), None);
+        assert_eq!(told("a", b"op,id,bytes"), None);
+        let empty = "the file is empty; its writer failed or has not finished";
+        assert_eq!(told("a", b"").as_deref(), Some(empty));
+    }
+
+    #[test]
+    fn a_part_may_be_anywhere() {
+        for bytes in ["part", "a part", "part of", "papart."] {
+            assert!(contains(bytes.as_bytes(), b"part"), "{bytes}");
+        }
+        for bytes in ["", "par", "p art", "pa.rt"] {
+            assert!(!contains(bytes.as_bytes(), b"part"), "{bytes}");
+        }
+    }
+}

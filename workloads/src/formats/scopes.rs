@@ -61,3 +61,88 @@ impl Scopes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use PoolCall::{Begin, BeginCapture, Empty, End, EndCapture, Release};
+
+    use super::*;
+    use crate::budget::MOST_POOLS;
+
+    const ONE: MempoolId = MempoolId(0, 1);
+    const TWO: MempoolId = MempoolId(0, 2);
+
+    /// The error of the last call; none of the others fails.
+    fn last(calls: &[PoolCall]) -> Option<String> {
+        let mut scopes = Scopes::default();
+        let (last, before) = calls.split_last().unwrap();
+        for &call in before {
+            assert_eq!(scopes.check(call), Ok(()), "{call:?}");
+        }
+        scopes.check(*last).err()
+    }
+
+    #[test]
+    fn a_pool_is_used_kept_released_and_emptied_in_this_order() {
+        assert_eq!(
+            last(&[
+                Begin(ONE),
+                Begin(TWO),
+                End(ONE),
+                Begin(ONE),
+                End(ONE),
+                End(TWO)
+            ]),
+            None
+        );
+        assert_eq!(
+            last(&[Begin(ONE), End(ONE), Release(ONE), Empty(ONE), Empty(ONE)]),
+            None
+        );
+        let (used, kept) = ([Begin(TWO), Begin(ONE)], [Begin(ONE), End(ONE)]);
+        let released = [Begin(ONE), End(ONE), Release(ONE)];
+        for (before, call, expected) in [
+            (&[][..], End(ONE), "no requests go to pool 0:1"),
+            (&[], Release(ONE), "no requests went to pool 0:1"),
+            (&[], Empty(ONE), "no requests went to pool 0:1"),
+            (&used, Begin(ONE), "requests already go to pool 0:1"),
+            (&used, Release(ONE), "requests still go to pool 0:1"),
+            (&used, Empty(ONE), "pool 0:1 was not released"),
+            (&kept, End(ONE), "no requests go to pool 0:1"),
+            (&kept, Empty(ONE), "pool 0:1 was not released"),
+            (&released, Begin(ONE), "pool 0:1 was released"),
+            (&released, End(ONE), "no requests go to pool 0:1"),
+            (&released, Release(ONE), "pool 0:1 was released before"),
+            (&released, Empty(TWO), "no requests went to pool 0:2"),
+        ] {
+            let calls = [before, &[call]].concat();
+            let found = last(&calls).unwrap();
+            assert_eq!(
+                found.replace("(0, 1)", "0:1").replace("(0, 2)", "0:2"),
+                expected,
+                "{calls:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn captures_end_as_often_as_they_begin() {
+        assert_eq!(
+            last(&[BeginCapture, BeginCapture, EndCapture, EndCapture]),
+            None
+        );
+        let expected = Some("no capture is under way".to_owned());
+        assert_eq!(last(&[EndCapture]), expected);
+        assert_eq!(last(&[BeginCapture, EndCapture, EndCapture]), expected);
+    }
+
+    #[test]
+    fn pools_have_a_limit() {
+        let mut scopes = Scopes::default();
+        let pools = (0..=MOST_POOLS as u64).map(|number| MempoolId(0, number));
+        for pool in pools {
+            assert_eq!(scopes.check(Begin(pool)), Ok(()));
+        }
+        assert!(scopes.check(BeginCapture).is_err());
+    }
+}
