@@ -167,4 +167,43 @@ mod tests {
         );
         assert_eq!(names.of("another", "é", "svg"), "é%~2.svg");
     }
+
+    #[test]
+    fn only_names_of_more_than_200_bytes_are_cut() {
+        let longest = "x".repeat(LONGEST);
+        assert_eq!(of(&longest), format!("{longest}.svg"));
+        let longer = longest.clone() + "x";
+        let cut = format!("{longest}%~{}.svg", digest(longer.as_bytes()));
+        assert_eq!(of(&longer), cut);
+        // A letter of two bytes is not cut in the middle.
+        let letters = format!("x{}", "é".repeat(100));
+        let cut = format!("x{}%~{}.svg", "é".repeat(99), digest(letters.as_bytes()));
+        assert_eq!(of(&letters), cut);
+        // No earlier owner is needed for different names of what begins alike.
+        assert_ne!(of(&(longer.clone() + "a")), of(&(longer + "b")));
+    }
+
+    #[test]
+    fn reserved_characters_are_written_as_numbers() {
+        for (name, file) in [
+            ("a/b\\c:d*e", "a%2Fb%5Cc%3Ad%2Ae"),
+            ("a?b\"c<d>e|f%g", "a%3Fb%22c%3Cd%3Ee%7Cf%25g"),
+            (".a.b", "%2Ea.b"),
+            (" a b ", "%20a b%20"),
+            (" ", "%20"),
+            ("", "%"),
+            ("a\u{2028}\u{1b}", "a%E2%80%A8%1B"),
+            ("nul", "%6Eul"),
+            ("Aux .x", "%41ux .x"),
+            ("prn", "%70rn"),
+            ("con", "%63on"),
+            ("lpt9", "%6Cpt9"),
+            ("COM", "COM"),
+            ("com10", "com10"),
+            ("comx", "comx"),
+            ("xcom1", "xcom1"),
+        ] {
+            assert_eq!(of(name), format!("{file}.svg"));
+        }
+    }
 }

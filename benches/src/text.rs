@@ -144,4 +144,31 @@ mod tests {
             ["1 block", "0 blocks"]
         );
     }
+
+    #[test]
+    fn durations_change_their_unit_at_a_thousand() {
+        let durations = [0, 999_949, 999_999, 1_000_000, 999_999_999, 1_000_000_000];
+        let expected = [
+            "0 ns",
+            "999.9 us",
+            "1000.0 us",
+            "1.0 ms",
+            "1000.0 ms",
+            "1.00 s",
+        ];
+        assert_eq!(durations.map(duration), expected);
+    }
+
+    #[test]
+    fn sentences_are_made_of_words() {
+        assert_eq!(quoted(""), "the default settings");
+        assert_eq!(quoted("a:1\n"), "'a:1\\u{a}'");
+        let capitalised = ["", "one", "One", "éa", "ßa"].map(capitalised);
+        assert_eq!(capitalised, ["", "One", "One", "éa", "ßa"]);
+        assert_eq!(
+            [percent_of(1, 3), percent_of(2, 1), percent_of(0, 0)],
+            ["33.3 %", "200.0 %", "0.0 %"]
+        );
+        assert_eq!(count(2, "block"), "2 blocks");
+    }
 }

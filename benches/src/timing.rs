@@ -16,6 +16,8 @@ pub mod machine;
 pub mod metered;
 pub mod model;
 pub mod on_gpu;
+#[cfg(test)]
+mod pooled;
 pub mod profile;
 pub mod scale;
 pub mod shapes;

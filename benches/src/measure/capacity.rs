@@ -134,4 +134,41 @@ mod tests {
         assert_eq!(share(1, 100), 2 << 20);
         assert_eq!(share(u64::MAX, 1000), u64::MAX);
     }
+
+    #[test]
+    fn the_largest_whole_unit_is_displayed() {
+        for (bytes, text) in [
+            (1, "1B"),
+            (1 << 10, "1024B"),
+            (1 << 20, "1MiB"),
+            ((1 << 20) + 1, "1048577B"),
+            (1025 << 20, "1025MiB"),
+            (1536 << 30, "1536GiB"),
+            (1 << 50, "1024TiB"),
+        ] {
+            assert_eq!(Capacity::Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn percentages_have_a_limit() {
+        assert_eq!("1000000%".parse(), Ok(Capacity::OfDemand(1_000_000)));
+        assert_eq!("1000001%".parse::<Capacity>(), Err(InvalidCapacity));
+        let more = 1_000_000;
+        assert_eq!("least+1000000%".parse(), Ok(Capacity::Least { more }));
+        assert_eq!("least+1000001%".parse::<Capacity>(), Err(InvalidCapacity));
+        assert_eq!("25%+least".parse::<Capacity>(), Err(InvalidCapacity));
+    }
+
+    #[test]
+    fn only_what_depends_on_the_workload_is_tight() {
+        let tight = [
+            Capacity::Bytes(1),
+            Capacity::OfDemand(1),
+            Capacity::Least { more: 0 },
+        ];
+        assert_eq!(tight.map(Capacity::is_tight), [false, true, true]);
+        assert_eq!(share(100 << 20, 101), 102 << 20);
+        assert_eq!(share(0, 100), 0);
+    }
 }

@@ -222,8 +222,16 @@ impl Observer for UntilFailure {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use coalesce_workloads::demand::Demand;
+    use coalesce_workloads::op::{Op, Sink, Workload};
+    use coalesce_workloads::presets;
+    use toml::Table;
 
     use super::*;
+    use crate::measure::profile::{PUBLISHED, Profile};
 
     const MIB: u64 = 1 << 20;
 
@@ -275,5 +283,162 @@ mod tests {
             fails_above(100 * MIB, 200 * MIB, Jobs::ONE, &all).unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn a_roomy_device_is_a_power_of_two_of_64_times_the_demand() {
+        assert_eq!(roomy(16 << 30), ROOMY);
+        assert_eq!(roomy((16 << 30) + 1), 2 * ROOMY);
+        assert_eq!(roomy(16 << 40), LARGEST);
+    }
+
+    #[test]
+    fn a_bracket_begins_a_page_below_the_demand() {
+        let of = |lower, reserved| {
+            let bracket = Bracket::new(lower, reserved);
+            (bracket.low, bracket.high)
+        };
+        assert_eq!(of(0, 0), (0, 1));
+        assert_eq!(of(2 * MIB, 2 * MIB), (0, 1));
+        assert_eq!(of(2 * MIB + 1, 9 * MIB), (1, 5));
+        assert_eq!(of(8 * MIB, 2 * MIB), (3, 4));
+    }
+
+    #[test]
+    fn what_is_learnt_stays_within_the_bracket() {
+        let page = GRANULARITY;
+        let learnt = |bytes, fits| {
+            let mut bracket = Bracket { low: 10, high: 20 };
+            bracket.learn(bytes, fits);
+            (bracket.low, bracket.high)
+        };
+        assert_eq!(learnt(30 * page, true), (10, 20));
+        assert_eq!(learnt(15 * page - 1, true), (10, 15));
+        assert_eq!(learnt(15 * page, true), (10, 15));
+        assert_eq!(learnt(10 * page, true), (10, 11));
+        assert_eq!(learnt(0, false), (10, 20));
+        assert_eq!(learnt(16 * page - 1, false), (15, 20));
+        assert_eq!(learnt(30 * page, false), (19, 20));
+        let bracket = Bracket { low: 10, high: 20 };
+        let unknown = [10 * page, 10 * page + 1, 19 * page, 19 * page + 1];
+        let unknown = unknown.map(|bytes| bracket.contains(bytes));
+        assert_eq!(unknown, [false, true, true, false]);
+        assert_eq!(
+            (bracket.at_least(), bracket.suffices()),
+            (11 * page, 20 * page)
+        );
+    }
+
+    #[test]
+    fn a_bracket_is_widened_by_a_quarter_and_halved() {
+        let from = |pages: u64| move |bytes: u64| anyhow::Ok(bytes >= pages * GRANULARITY);
+        let mut bracket = Bracket { low: 8, high: 10 };
+        bracket.widen(&from(17)).unwrap();
+        assert_eq!(bracket, Bracket { low: 13, high: 17 });
+        for (near, low, high) in [(10, 31, 37), (12, 25, 37), (1, 36, 37), (0, 36, 37)] {
+            let mut bracket = Bracket { low: 0, high: 100 };
+            bracket.close_to(near * GRANULARITY, &from(37)).unwrap();
+            assert_eq!(bracket, Bracket { low, high }, "to {near} pages");
+        }
+        // A quarter more is as much as the largest device has, on which nothing is tried.
+        let high = 429_496_729_u64;
+        assert_eq!(high + high.div_ceil(4), pages(LARGEST));
+        let none = |bytes: u64| {
+            assert_eq!(bytes, high * GRANULARITY);
+            anyhow::Ok(false)
+        };
+        let mut bracket = Bracket { low: 0, high };
+        assert!(bracket.widen(&none).is_err());
+    }
+
+    #[test]
+    fn larger_devices_are_tried_from_the_largest_down() {
+        let tried = |with_room| {
+            let tried = Mutex::new(Vec::new());
+            let fits = |bytes| {
+                tried.lock().unwrap().push(bytes / GRANULARITY);
+                anyhow::Ok(true)
+            };
+            let found = fails_above(100 * MIB - 1, with_room, Jobs::ONE, &fits);
+            assert_eq!(found.unwrap(), None);
+            tried.into_inner().unwrap()
+        };
+        // 50 pages and up to 34 more, and between 50 and 100.
+        let both = [
+            100, 93, 87, 84, 81, 75, 71, 68, 63, 62, 58, 56, 55, 53, 52, 51,
+        ];
+        assert_eq!(tried(200 * MIB), both);
+        assert_eq!(tried(0), [84, 71, 63, 58, 55, 53, 52, 51]);
+    }
+
+    /// A request of so many bytes.
+    struct Request(u64);
+
+    impl Workload for Request {
+        fn name(&self) -> &'static str {
+            "request"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            sink.op(Op::Malloc {
+                id: 0,
+                bytes: self.0,
+                stream: 0,
+                tag: "",
+            })?;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn errors_of_a_search_say_what_is_wrong() {
+        let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+        let error = |bytes, policy| {
+            let workload = Request(bytes);
+            let cell = Cell {
+                policy,
+                ..Cell::new(&workload, &profile)
+            };
+            let fits = fits(&cell, 4 * MIB).map_err(|error| format!("{error:#}"));
+            let least = least(&cell).map_err(|error| format!("{error:#}"));
+            (fits, least)
+        };
+        let on_any = "request, default: requests fail on any device".to_owned();
+        assert_eq!(error(LARGEST + 1, "pytorch"), (Ok(false), Err(on_any)));
+        let (fits, least) = error(1, "nonsense");
+        assert!(fits.is_err() && fits.unwrap_err() == least.unwrap_err());
+        // The demand is not known here, so the search begins at 0.
+        let one_page = Least {
+            bytes: 2 * MIB,
+            fails_above: None,
+        };
+        assert_eq!(error(1, "pytorch"), (Ok(true), Ok(one_page)));
+    }
+
+    #[test]
+    fn the_minimum_device_memory_of_programs_is_as_recorded() {
+        let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+        let mut found = Vec::new();
+        for name in ["fragmentation_small", "fragmentation_article"] {
+            let workload = presets::build(name, Table::new()).unwrap();
+            for (policy, conf) in [
+                ("pytorch", ""),
+                ("pytorch", "expandable_segments:True"),
+                ("bfc", ""),
+                ("tlsf", ""),
+            ] {
+                let cell = Cell {
+                    demand: Demand::of(&*workload).unwrap(),
+                    policy,
+                    conf,
+                    ..Cell::new(&*workload, &profile)
+                };
+                let Least { bytes, fails_above } = least(&cell).unwrap();
+                found.push((bytes >> 20, fails_above.map(|bytes| bytes >> 20)));
+                assert!(fits(&cell, bytes).unwrap() && !fits(&cell, bytes - 2 * MIB).unwrap());
+            }
+        }
+        let expected = [140, 138, 182, 172, 104, 120, 138, 128];
+        assert_eq!(found, expected.map(|mib| (mib, None)));
     }
 }

@@ -77,6 +77,9 @@ impl Jobs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -104,5 +107,32 @@ mod tests {
         assert!(threads.iter().all(|&thread| thread == this));
         let (first, second) = one.join(|| thread::current().id(), || thread::current().id());
         assert_eq!((first, second), (this, this));
+    }
+
+    /// Each piece of work waits for all others, so it ends only if all have a thread.
+    #[test]
+    fn as_many_threads_work_as_there_are_jobs() {
+        let three = Jobs::of(NonZeroUsize::new(3));
+        let all = Barrier::new(3);
+        let met = three.map(&[1, 2, 3], |item| {
+            all.wait();
+            (*item, thread::current().id())
+        });
+        let threads: HashSet<_> = met.iter().map(|(_, thread)| *thread).collect();
+        assert_eq!(threads.len(), 3);
+        let both = Barrier::new(2);
+        let two = Jobs::of(NonZeroUsize::new(2));
+        let met = two.join(|| both.wait().is_leader(), || both.wait().is_leader());
+        assert_ne!(met.0, met.1);
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_items_and_at_least_one() {
+        let four = Jobs::of(NonZeroUsize::new(4));
+        assert_eq!(
+            [0, 1, 3, 4, 5].map(|items| four.threads(items)),
+            [1, 1, 3, 4, 4]
+        );
+        assert_eq!(Jobs::ONE.threads(9), 1);
     }
 }

@@ -115,4 +115,57 @@ mod tests {
         assert_eq!(peaks.len(), 1);
         assert!((77_777..77_777 + timeline.width).contains(&peaks[0].event));
     }
+
+    /// The timeline of so many events, in which one figure falls and the others rise.
+    fn of(events: u64) -> Timeline {
+        let mut timeline = Timeline::default();
+        let mut stats = DeviceStats::default();
+        for event in 0..events {
+            let now = event.cast_signed();
+            stats
+                .requested_bytes
+                .set_current(PoolKind::Small, 10_000 - now);
+            stats.allocated_bytes.set_current(PoolKind::Large, 2 * now);
+            stats.reserved_bytes.set_current(PoolKind::Small, now);
+            let step = Step {
+                event,
+                op: Op::Mark { tag: "" },
+                outcome: Outcome::Done,
+                bytes: 0,
+                stats: &stats,
+            };
+            timeline.after(&step).unwrap();
+        }
+        timeline
+    }
+
+    #[test]
+    fn points_are_joined_in_pairs_when_there_are_too_many() {
+        let found = [1199, 1200, 1201, 2400, 2401, 4800, 4801].map(|events| {
+            let timeline = of(events);
+            (timeline.points.len(), timeline.width)
+        });
+        let expected = [
+            (1199, 1),
+            (1200, 1),
+            (601, 2),
+            (1200, 2),
+            (601, 4),
+            (1200, 4),
+            (601, 8),
+        ];
+        assert_eq!(found, expected);
+        let point = |event: u64, first: u64| Point {
+            event,
+            requested: 10_000 - first,
+            allocated: 2 * event,
+            reserved: event,
+        };
+        let two = of(1202);
+        assert_eq!(two.points()[..2], [point(1, 0), point(3, 2)]);
+        assert_eq!(two.points()[600], point(1201, 1200));
+        let four = of(2404);
+        assert_eq!(four.points()[..2], [point(3, 0), point(7, 4)]);
+        assert_eq!(four.points()[600], point(2403, 2400));
+    }
 }

@@ -38,3 +38,41 @@ fn suggestion(message: &str) -> String {
     let nearest = unknown.nearest();
     nearest.map_or_else(String::new, |name| format!(" (did you mean '{name}'?)"))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize, Debug)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only read")]
+    struct Small {
+        name: String,
+        size: u32,
+    }
+
+    fn error(text: &str) -> String {
+        parse::<Small>(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_the_line_and_what_was_probably_meant() {
+        let size = error("name = 'x'\nsize = 'y'");
+        assert_eq!(size, "line 2: invalid type: string \"y\", expected u32");
+        let unknown = error("name = 'x'\n\nsise = 1\n");
+        assert_eq!(
+            unknown,
+            "line 3: unknown field `sise`, expected `name` or `size` (did you mean 'size'?)"
+        );
+        let far = error("name = 'x'\nelephant = 1\n");
+        assert_eq!(
+            far,
+            "line 2: unknown field `elephant`, expected `name` or `size`"
+        );
+        assert_eq!(error("name = 'x'"), "line 1: missing field `size`");
+        let small = parse::<Small>("name = 'x'\nsize = 7").unwrap();
+        assert_eq!((&*small.name, small.size), ("x", 7));
+    }
+}

@@ -5,6 +5,8 @@
 
 pub(crate) mod canvas;
 pub mod driver_time;
+#[cfg(test)]
+mod edges;
 pub mod efficiency;
 pub(crate) mod frame;
 pub mod releases;

@@ -312,9 +312,12 @@ fn free_all<A: Allocator + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use coalesce_alloc::PyTorch;
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
     use coalesce_alloc::settings::Settings;
+    use coalesce_workloads::op::Sink;
 
     use super::*;
     use crate::timing::shapes;
@@ -334,5 +337,133 @@ mod tests {
                 assert_eq!(blocks.current, 0);
             }
         }
+    }
+
+    /// A few operations of each kind, some of them on blocks that do not exist.
+    struct Mixed;
+
+    impl Workload for Mixed {
+        fn name(&self) -> &'static str {
+            "mixed"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            let malloc = |id, bytes, stream| Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag: "",
+            };
+            for op in [
+                malloc(70, 1 << 20, 0),
+                malloc(80, 2 << 20, 1),
+                Op::RecordStream { id: 70, stream: 2 },
+                Op::RecordStream { id: 99, stream: 2 },
+                Op::Free { id: 70 },
+                Op::Free { id: 99 },
+                malloc(90, 3 << 20, 0),
+                malloc(60, 4 << 20, 0),
+                Op::EmptyCache,
+                Op::Mark { tag: "step" },
+            ] {
+                sink.op(op)?;
+            }
+            Ok(())
+        }
+    }
+
+    /// The number of a stream.
+    fn of(stream: StreamId) -> u32 {
+        (0..9).find(|&n| StreamId::nth(n) == stream).unwrap()
+    }
+
+    /// The steps, for short.
+    fn steps(walk: &Walk) -> String {
+        let step = |step: &Step| match *step {
+            Step::Malloc {
+                slot,
+                bytes,
+                stream,
+            } => format!("{slot}:{}@{} ", bytes >> 20, of(stream)),
+            Step::Free { slot } => format!("-{slot} "),
+            Step::RecordStream { slot, stream } => format!("{slot}@{} ", of(stream)),
+        };
+        walk.steps.iter().map(step).collect()
+    }
+
+    #[test]
+    fn slots_are_used_again_and_what_is_left_is_freed_in_their_order() {
+        let walk = Walk::prepare(&Mixed).unwrap();
+        assert_eq!(steps(&walk), "0:1@0 1:2@1 0@2 -0 0:3@0 2:4@0 -0 -1 -2 ");
+        assert_eq!((walk.pairs(), walk.slots().len()), (4, 3));
+        assert!(!walk.is_of_one_stream());
+        assert_eq!(steps(&walk.of_pairs(1)), "0:1@0 -0 ");
+        let longer = "0:1@0 1:2@1 0@2 -0 0:3@0 2:4@0 -0 -1 -2 0:1@0 1:2@1 0@2 -0 -1 ";
+        assert_eq!(steps(&walk.of_pairs(6)), longer);
+        assert_eq!(walk.of_pairs(6).pairs(), 6);
+        assert!(walk.of_pairs(1).is_of_one_stream());
+        let parts: Vec<usize> = walk.parts(4).map(|part| part.0.len()).collect();
+        assert_eq!(parts, [4, 4, 1]);
+    }
+
+    fn allocator(capacity: u64) -> PyTorch<SimDevice> {
+        let device = SimDevice::new(&SimConfig::with_capacity(capacity));
+        PyTorch::new(device, Settings::default())
+    }
+
+    /// How a timed walk ends, the number of times, and what each call uses.
+    fn timed(
+        walk: &Walk,
+        capacity: u64,
+        limit: Option<Duration>,
+        after: impl Fn(usize) -> Result<(), Error>,
+    ) -> (Result<Ended, Error>, [usize; 2], String) {
+        let mut allocator = allocator(capacity);
+        let (mut slots, mut times) = (walk.slots(), Times::default());
+        let mut all = Vec::new();
+        let until = Deadline::after(limit);
+        let ended = walk.run_timed(&mut allocator, &mut slots, &mut times, until, |_, used| {
+            all.push(used.map_or_else(
+                || "-".to_owned(),
+                |used| format!("{}@{}", used.bytes >> 20, of(used.stream)),
+            ));
+            after(all.len())
+        });
+        assert_eq!(allocator.stats().allocation.all().current, 0);
+        assert!(slots.iter().all(|slot| slot.is_null()));
+        (ended, [times.malloc.len(), times.free.len()], all.join(" "))
+    }
+
+    #[test]
+    fn a_timed_walk_times_each_malloc_and_free_and_tells_what_is_used() {
+        let walk = Walk::prepare(&Mixed).unwrap();
+        let (ended, times, used) = timed(&walk, 1 << 40, None, |_| Ok(()));
+        assert_eq!((ended, times), (Ok(Ended::Whole), [4, 4]));
+        assert_eq!(used, "1@0 2@1 0@2 - 3@0 4@0 - - -");
+    }
+
+    #[test]
+    fn a_timed_walk_ends_at_the_deadline_unless_only_frees_are_left() {
+        let walk = Walk::prepare(&Mixed).unwrap();
+        let over = Some(Duration::ZERO);
+        let (ended, times, used) = timed(&walk, 1 << 40, over, |_| Ok(()));
+        assert_eq!((ended, times), (Ok(Ended::Early { pairs: 1 }), [1, 0]));
+        assert_eq!(used, "1@0");
+        let (ended, times, used) = timed(&walk.of_pairs(1), 1 << 40, over, |_| Ok(()));
+        assert_eq!((ended, times), (Ok(Ended::Whole), [1, 1]));
+        assert_eq!(used, "1@0 -");
+    }
+
+    #[test]
+    fn a_timed_walk_that_fails_frees_all_blocks() {
+        let walk = Walk::prepare(&Mixed).unwrap();
+        let fail = || Error::InvalidFraction(7.0);
+        let third = |calls| if calls == 3 { Err(fail()) } else { Ok(()) };
+        let (ended, times, used) = timed(&walk, 1 << 40, None, third);
+        assert_eq!((ended, times), (Err(fail()), [2, 0]));
+        assert_eq!(used, "1@0 2@1 0@2");
+        let (ended, times, _) = timed(&walk, 2 << 20, None, |_| Ok(()));
+        assert!(matches!(ended, Err(Error::OutOfMemory(_))), "{ended:?}");
+        assert_eq!(times, [1, 0]);
     }
 }

@@ -105,5 +105,20 @@ mod tests {
         assert_eq!((yardstick.live[3].size, yardstick.end), (1536, 7168 + 1536));
         assert_eq!(yardstick.free.len(), 2);
         assert_eq!(yardstick.counters[0].current, 2048 + 1536);
+        let bytes = 1024 + 2048 + 4096 + 1100 + 1536;
+        for counter in yardstick.counters {
+            assert_eq!((counter.peak, counter.total), (7168, bytes + 3));
+        }
+    }
+
+    #[test]
+    fn a_piece_of_twice_the_size_is_too_large() {
+        let mut yardstick = Yardstick::new(2);
+        yardstick.malloc(0, 2048);
+        yardstick.free(0);
+        yardstick.malloc(1, 1024);
+        assert_eq!((yardstick.live[1].address, yardstick.end), (2048, 3072));
+        yardstick.malloc(0, 1025);
+        assert_eq!((yardstick.live[0].address, yardstick.end), (0, 3072));
     }
 }

@@ -259,6 +259,7 @@ fn free(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::invented::fingerprint;
     use crate::report::pareto::tests::point;
     use crate::report::plot::canvas::tests::{assert_legible, labels};
 
@@ -306,5 +307,54 @@ mod tests {
         assert!(texts.contains(&"peak reserved / peak requested, %".to_owned()));
         assert!(texts.contains(&"120".to_owned()), "{texts:?}");
         assert!(texts.contains(&"1  a: 150.0 %, 40 ms".to_owned()));
+    }
+
+    fn square(size: i32) -> Frame {
+        Frame {
+            left: 0,
+            top: 0,
+            right: size,
+            bottom: size,
+            x: Scale::linear(0.0, 1.0),
+            y: Scale::linear(0.0, 1.0),
+        }
+    }
+
+    /// Also where a label touches a point or the edge of the frame, and where the nearest free place is far away.
+    #[test]
+    fn labels_are_at_the_recorded_free_places() {
+        let taken = [[20, 20, 30, 30], [40, 10, 50, 44]];
+        let near = (0..=60 * 61).map(|place| {
+            let at = (place % 61, place / 61);
+            format!("{:?}", free(at, (7 + at.1 % 3, 14), &square(60), &taken))
+        });
+        assert_eq!(fingerprint(near), "fd24cb02aa7e327d");
+        let far = (370..=420).map(|around| {
+            let taken = [[1000 - around, 1000 - around, 1000 + around, 1000 + around]];
+            format!("{:?}", free((1000, 1000), (7, 14), &square(2000), &taken))
+        });
+        assert_eq!(fingerprint(far), "cf7d648ed32c89eb");
+    }
+
+    #[test]
+    fn points_within_a_few_pixels_share_a_label() {
+        let drawn = (0..225).map(|place| {
+            let mark = |text: &str, at| Mark {
+                text: text.to_owned(),
+                color: FRONT,
+                at,
+                beyond: None,
+                is_front: false,
+            };
+            let other = (93 + place % 15, 93 + place / 15);
+            let marks = [
+                mark("1", (100, 100)),
+                mark("2", other),
+                mark("3", (104, 100)),
+            ];
+            let svg = draw((200, 200), |canvas| label(canvas, &square(200), &marks));
+            svg.unwrap()
+        });
+        assert_eq!(fingerprint(drawn), "1cb75c117fc8fcfc");
     }
 }

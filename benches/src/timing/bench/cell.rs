@@ -272,3 +272,6 @@ fn tear_down<D: Driver>(mut allocator: On<D>) -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,9 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::{Hook, Tap};
 
 use super::measure::Effort;
-use super::{clearing, contention, measure, toml};
+use super::{clearing, contention, measure, table, toml};
 use crate::report::invented::fingerprint;
+use crate::timing::pooled::Pooled;
 
 /// All calls in order, as text.
 #[derive(Default)]
@@ -25,10 +26,10 @@ impl Hook for Calls {
     }
 }
 
-type Device = Tap<SimDevice, Calls>;
+type Device<D = SimDevice> = Tap<D, Calls>;
 
 /// Every kind of call takes a time of its own.
-fn device(gib: u64) -> Device {
+fn device(gib: u64) -> SimDevice {
     let mut costs = Costs::default();
     for (kind, ns) in CallKind::ALL.into_iter().zip((1000..).step_by(130)) {
         let ns_per_mib = ns / 100;
@@ -43,8 +44,15 @@ fn device(gib: u64) -> Device {
         costs,
         ..SimConfig::with_capacity(gib << 30)
     };
-    Tap::over(SimDevice::new(&config), Calls::default())
+    SimDevice::new(&config)
 }
+
+const EFFORT: Effort = Effort {
+    rounds: 4,
+    time: Duration::from_secs(60),
+    rest_per_gib: Duration::ZERO,
+    touched: 1 << 12,
+};
 
 fn clock(device: &Device) -> u64 {
     device.driver().elapsed_ns()
@@ -52,14 +60,9 @@ fn clock(device: &Device) -> u64 {
 
 #[test]
 fn measurements_make_the_recorded_calls() {
-    let effort = Effort {
-        rounds: 4,
-        time: Duration::from_secs(60),
-        rest_per_gib: Duration::ZERO,
-        touched: 1 << 12,
-    };
+    let effort = EFFORT;
     let fingerprints = [80, 5].map(|gib| {
-        let mut used = device(gib);
+        let mut used = Tap::over(device(gib), Calls::default());
         let costs = measure::measure(&mut used, &clock, effort).unwrap();
         let clearing = clearing::measure(&mut used, &clock, &|_| {}).unwrap();
         let contention = contention::measure(&mut used, &clock).unwrap();
@@ -71,4 +74,17 @@ fn measurements_make_the_recorded_calls() {
         fingerprint([calls, results].into_iter())
     });
     assert_eq!(fingerprints, ["6a481651401cc4a7", "05da1b4a73c8c804"]);
+}
+
+#[test]
+fn measurements_of_a_pool_make_the_recorded_calls() {
+    let fingerprints = [20, 1].map(|gib| {
+        let mut used: Device<Pooled> = Tap::over(Pooled::new(device(gib)), Calls::default());
+        let clock = |device: &Device<Pooled>| device.driver().elapsed_ns();
+        let costs = measure::measure(&mut used, &clock, EFFORT).unwrap();
+        assert!(used.driver().is_unused());
+        let calls = std::mem::take(&mut used.hook_mut().0);
+        fingerprint([calls, table(&costs)].into_iter())
+    });
+    assert_eq!(fingerprints, ["b2db41fa79148345", "18bd605498562b6b"]);
 }
