@@ -8,6 +8,8 @@
 //! - [`gallery`] chooses the plots of a sweep, [`plot`] draws them.
 
 pub mod compare;
+#[cfg(test)]
+mod edges;
 pub mod gallery;
 #[cfg(test)]
 pub(crate) mod invented;

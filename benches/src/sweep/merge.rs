@@ -101,4 +101,22 @@ mod tests {
             assert!(error.contains(words), "no '{words}' in: {error}");
         }
     }
+
+    #[test]
+    fn the_last_cell_is_the_one_before_their_number() {
+        let error = |parts: &[(String, Vec<Row>)]| merge(parts).unwrap_err().to_string();
+        assert_eq!(error(&[part("x", &[5])]), "x: cell 5 of 5");
+        assert_eq!(
+            error(&[part("x", &[4])]),
+            "4 of 5 cells are missing: 0, 1, 2, 3, ..."
+        );
+        let mut large = part("x", &[1, 8]);
+        large.1.iter_mut().for_each(|row| row.cells = 9);
+        assert_eq!(
+            error(&[large]),
+            "7 of 9 cells are missing: 0, 2, 3, 4, 5, ..."
+        );
+        let twice = "cell 1 (a, \"b\", , pytorch, default, 1TiB, up, 2.15) is in x and in y";
+        assert_eq!(error(&[part("x", &[1]), part("y", &[2, 1])]), twice);
+    }
 }

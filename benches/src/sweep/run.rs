@@ -162,3 +162,141 @@ impl<'a> Runner<'a> {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+
+    use anyhow::bail;
+
+    use super::*;
+    use crate::measure::record::write;
+    use crate::report::invented::fingerprint;
+
+    const SWEEP: &str = r#"
+        [settings]
+        default = ""
+        expand = "expandable_segments:True"
+        [[workload]]
+        presets = ["fragmentation_article"]
+        [[workload]]
+        traces = "../workloads/traces/example_interleaved_free.csv.gz"
+        [[workload]]
+        family = "fragmentation"
+        name = "small"
+        with = { blocks = 50, rounds = 2 }
+        [[run]]
+        seeds = [7, 8]
+        capacities = ["1TiB", "110%", "least", "least+10%"]
+        torch = ["2.6", "2.11"]
+        [[run]]
+        settings = ["default"]
+        policies = ["pytorch", "bfc", "offline"]
+        addresses = ["up", "firstfit"]
+        families = ["recorded"]
+        capacities = ["60MiB", "least"]
+    "#;
+
+    fn plan(text: &str) -> Plan {
+        Plan::parse(text, Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    /// All rows of a sweep, and the cells that failed.
+    fn swept(plan: &Plan, jobs: Jobs) -> (Vec<Row>, Vec<String>) {
+        let runner = Runner::new(plan, plan.cells.len() as u64, jobs);
+        let mut rows = Vec::new();
+        let done = |row| {
+            rows.push(row);
+            Ok(())
+        };
+        let failures = runner.run_all((0..).zip(&plan.cells), done).unwrap();
+        rows.sort_by_key(|row| row.cell);
+        (rows, failures)
+    }
+
+    #[test]
+    fn the_results_of_a_sweep_are_as_recorded() {
+        let plan = plan(SWEEP);
+        let (mut rows, failures) = swept(&plan, Jobs::of(NonZeroUsize::new(3)));
+        assert_eq!(failures, Vec::<String>::new());
+        assert!(rows.iter().all(|row| row.sweep == plan.digest));
+        // It contains the version of the program.
+        rows.iter_mut().for_each(|row| row.sweep.clear());
+        let mut text = Vec::new();
+        write(&rows, &mut text).unwrap();
+        let keys: Vec<String> = plan.cells.iter().map(|cell| plan.key(cell)).collect();
+        let texts = [String::from_utf8(text).unwrap(), keys.join("\n")];
+        assert_eq!(
+            texts.map(|text| fingerprint([text].into_iter())),
+            ["77efd103722856b5", "9215547b35ea7641"]
+        );
+        for (part, of_part) in [(1, [0, 3]), (2, [1, 4]), (3, [2, 5])] {
+            let numbers: Vec<u64> = plan.share(part, 3).map(|(number, _)| number).collect();
+            assert_eq!(numbers[..2], of_part);
+            assert!(numbers.iter().all(|number| number % 3 == part - 1));
+        }
+    }
+
+    #[test]
+    fn what_changes_results_changes_the_digest() {
+        let digest = |old: &str, new: &str| plan(&SWEEP.replace(old, new)).digest;
+        let whole = digest("", "");
+        assert_eq!(whole.len(), 16);
+        for (old, new) in [
+            ("expandable_segments:True", "max_split_size_mb:64"),
+            ("name = \"small\"", "name = \"other\""),
+            ("rounds = 2", "rounds = 3"),
+            ("seeds = [7, 8]", "seeds = [7, 9]"),
+            ("60MiB", "61MiB"),
+            ("families = [\"recorded\"]", "timing = 3"),
+            ("[settings]", "profile = \"h100\"\n[settings]"),
+        ] {
+            assert_ne!(digest(old, new), whole, "{new}");
+        }
+        assert_eq!(digest("[[run]]", "# A remark.\n[[run]]"), whole);
+    }
+
+    #[test]
+    fn failing_cells_are_named_and_do_not_end_a_sweep() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = "op,id,bytes,stream,tag\nalloc,1,184467440731615,0,a\n";
+        std::fs::write(folder.path().join("large.csv"), trace).unwrap();
+        let text = "[settings]\ndefault = \"\"\n[[workload]]\ntraces = \"large.csv\"\n\
+                    [[run]]\ncapacities = [\"least\", \"1TiB\", \"110%\"]\n";
+        let plan = Plan::parse(text, folder.path()).unwrap();
+        let (rows, failures) = swept(&plan, Jobs::ONE);
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (row.cell, row.cells, row.ooms))
+            .collect();
+        assert_eq!(rows, [(1, 3, 1)]);
+        let failed = |capacity: &str| {
+            format!(
+                "large, pytorch, default, {capacity}, up, {}: large: live requests reach 167.77 TiB, more than the \
+                 16.00 TiB that any device may have; event 0 is the first above. Sizes must be in bytes, and memory \
+                 that is no longer used must be freed",
+                Release::DEFAULT
+            )
+        };
+        assert_eq!(failures, ["110%", "least"].map(failed));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_kept_ends_a_sweep() {
+        let plan = plan(SWEEP);
+        for jobs in [Jobs::ONE, Jobs::of(NonZeroUsize::new(2))] {
+            let runner = Runner::new(&plan, plan.cells.len() as u64, jobs);
+            let mut kept = 0;
+            let done = |_| {
+                kept += 1;
+                if kept == 2 {
+                    bail!("the disk is full");
+                }
+                Ok(())
+            };
+            let error = runner.run_all((0..).zip(&plan.cells), done).unwrap_err();
+            assert_eq!((error.to_string().as_str(), kept), ("the disk is full", 2));
+        }
+    }
+}

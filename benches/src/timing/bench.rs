@@ -211,3 +211,153 @@ fn left_out(reason: &str) -> Row {
         ..Row::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::calls::CallKind;
+    use coalesce_alloc::driver::tap::{Hook, Tap};
+
+    use super::*;
+
+    #[test]
+    fn some_policies_are_also_measured_with_other_settings() {
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            settings(&names)
+        };
+        let of_pool = [
+            ("cuda_async", "default", ""),
+            ("cuda_async", "threshold_0", "release_threshold:0"),
+        ];
+        assert_eq!(named(&["cuda_async"]), of_pool);
+        let both = [
+            ("pytorch", "default", ""),
+            ("bfc", "default", ""),
+            ("pytorch", "expandable", "expandable_segments:True"),
+        ];
+        assert_eq!(named(&["bfc", "pytorch"]), both);
+        assert_eq!(named(&[]).len(), POLICIES.len() + 2);
+    }
+
+    fn plan(limit: Option<Duration>) -> Plan {
+        Plan {
+            workloads: ["hot_4KiB", "hot_4MiB"].map(str::to_owned).to_vec(),
+            traces: None,
+            policies: ["bfc", "tlsf"].map(str::to_owned).to_vec(),
+            kernels: None,
+            time: Duration::ZERO,
+            until: Deadline::after(limit),
+        }
+    }
+
+    /// Without time for a cell, its first walk ends after the first pair.
+    #[test]
+    fn each_workload_is_kept_when_all_of_its_cells_are_measured() {
+        let mut kept = Vec::new();
+        let keep = |all: &Measurements| {
+            kept.push((all.rows.len(), all.latencies.len()));
+            Ok(())
+        };
+        let all = run(Device::Sim(None), &plan(None), keep).unwrap();
+        assert_eq!(kept, [(2, 2), (4, 4)]);
+        let rows = all.rows.iter().map(|row| {
+            assert_eq!(
+                (&*row.device, &*row.setting, &*row.conf),
+                ("sim", "default", "")
+            );
+            assert!(row.clock_ns.is_some() && row.left_out.is_empty());
+            let (pairs, walked) = (row.pairs.unwrap(), row.walked.unwrap());
+            format!("{} {} {walked}/{pairs}", row.program, row.policy)
+        });
+        let rows: Vec<String> = rows.collect();
+        assert_eq!(
+            rows,
+            [
+                "hot_4KiB bfc 1/1000",
+                "hot_4KiB tlsf 1/1000",
+                "hot_4MiB bfc 1/1000",
+                "hot_4MiB tlsf 1/1000"
+            ]
+        );
+        let last = &all.latencies[3];
+        let named = [
+            &*last.device,
+            &last.program,
+            &last.policy,
+            &last.setting,
+            last.walks,
+        ];
+        assert_eq!(named, ["sim", "hot_4MiB", "tlsf", "default", "first"]);
+        assert_eq!((last.call, last.count), ("malloc", 1));
+    }
+
+    #[test]
+    fn no_cell_begins_when_time_is_over_and_results_must_be_kept() {
+        let over = plan(Some(Duration::ZERO));
+        let all = run(Device::Sim(None), &over, |_| Ok(())).unwrap();
+        assert!(
+            all.rows
+                .iter()
+                .all(|row| row.left_out == "no time" && row.clock_ns.is_none())
+        );
+        assert_eq!((all.rows.len(), all.latencies.len()), (4, 0));
+        let failed = run(Device::Sim(None), &over, |_| bail!("the disk is full"));
+        assert_eq!(
+            failed.map(|_| ()).unwrap_err().to_string(),
+            "the disk is full"
+        );
+    }
+
+    /// Fails every request for memory.
+    struct Broken(DriverError);
+
+    impl Hook for Broken {
+        fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
+            match kind == CallKind::Malloc {
+                true => Err(self.0.clone()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_cell_that_fails_says_why_unless_the_device_is_broken() {
+        let reason = |error: anyhow::Error, broken: Option<DriverError>| {
+            let sim = || SimDevice::new(&SimConfig::with_capacity(ROOMY));
+            let explained = match broken {
+                Some(broken) => explain(&error, || Ok(Tap::over(sim(), Broken(broken.clone())))),
+                None => explain(&error, || Ok(sim())),
+            };
+            explained
+                .map(|(row, _)| row.left_out)
+                .map_err(|error| error.to_string())
+        };
+        let other = || anyhow::anyhow!("something").context("while measuring");
+        assert_eq!(
+            reason(other(), None),
+            Ok("while measuring: something".to_owned())
+        );
+        let unsupported = Error::Unsupported {
+            policy: "bfc",
+            what: "graphs",
+        };
+        let unsupported = anyhow::Error::from(unsupported).context("while measuring");
+        assert_eq!(
+            reason(unsupported, None),
+            Ok("does not serve graphs".to_owned())
+        );
+        let short = {
+            let device = SimDevice::new(&SimConfig::with_capacity(2 << 20));
+            let mut allocator = coalesce_alloc::policy::build("direct", device, "").unwrap();
+            let short = allocator.malloc(3 << 20, coalesce_alloc::driver::StreamId::DEFAULT);
+            anyhow::Error::from(short.unwrap_err()).context("while measuring")
+        };
+        assert_eq!(reason(short, None), Ok("out of memory".to_owned()));
+        let full = reason(other(), Some(DriverError::OutOfMemory));
+        assert_eq!(full, Ok("while measuring: something".to_owned()));
+        let broken = reason(other(), Some(DriverError::InvalidValue));
+        let message =
+            "the device is broken: invalid argument; the error before: while measuring: something";
+        assert_eq!(broken, Err(message.to_owned()));
+    }
+}

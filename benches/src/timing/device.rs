@@ -142,4 +142,15 @@ mod tests {
         let error = named("gpu").unwrap_err();
         assert_eq!(error.to_string(), "COALESCE_DEVICE=gpu");
     }
+
+    #[test]
+    fn the_simulated_device_is_no_gpu() {
+        let device = DeviceName::Sim.open().unwrap();
+        assert_eq!(device.to_string(), "the simulated device");
+        let without = Device::Sim(Some("no driver".to_owned()));
+        assert_eq!(without.to_string(), "the simulated device (no driver)");
+        let error = DeviceName::Sim.open_gpu().map(|_| ()).unwrap_err();
+        let words = "no GPU to measure on: the costs of the simulated device come from a profile; use a GPU, such as cuda:0";
+        assert_eq!(error.to_string(), words);
+    }
 }

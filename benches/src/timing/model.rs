@@ -262,12 +262,18 @@ mod tests {
         );
         assert_eq!((free.measured_ns, free.ratio), (30, Some(2.0)));
         let text = markdown(&rows);
-        for line in [
-            "| fragmentation_article | pytorch | default | 5 | 0.00 | 0.00 | 1.20 |",
-            "| free | 2 | 0.00 | 0.00 | 2.00 |",
-        ] {
-            assert!(text.contains(line), "no '{line}' in:\n{text}");
-        }
+        let expected = concat!(
+            "| workload | policy | settings | calls | modelled ms | measured ms | ratio |\n",
+            "|---|---|---|---:|---:|---:|---:|\n",
+            "| fragmentation_article | pytorch | default | 5 | 0.00 | 0.00 | 1.20 |\n",
+            "\n",
+            "| call | calls | modelled ms | measured ms | ratio |\n",
+            "|---|---:|---:|---:|---:|\n",
+            "| malloc | 3 | 0.00 | 0.00 | 1.50 |\n",
+            "| free | 2 | 0.00 | 0.00 | 2.00 |\n",
+            "| all | 5 | 0.00 | 0.00 | 1.20 |\n",
+        );
+        assert_eq!(text, expected);
     }
 
     #[test]
@@ -321,5 +327,46 @@ mod tests {
         let [malloc_after, free_after] = modelled(Some(kernels));
         assert_eq!(malloc, malloc_after);
         assert!(free_after > free + 1_000_000);
+    }
+
+    #[test]
+    fn without_rounds_nothing_was_measured() {
+        let rows = of("pytorch", &[], &[(CallKind::Malloc, 7)]);
+        let names: Vec<_> = rows
+            .iter()
+            .map(|row| (row.call, row.calls, row.ratio))
+            .collect();
+        assert_eq!(names, [("all", 0, None), ("malloc", 0, None)]);
+        for row in rows {
+            let measured = [row.measured_ns, row.measured_min_ns, row.measured_max_ns];
+            assert_eq!((row.modelled_ns, measured), (7, [0; 3]));
+        }
+        // Two rounds: the slower one counts. The number of calls is that of the last.
+        let rounds = [
+            vec![times(CallKind::Map, 3, 10)],
+            vec![times(CallKind::Map, 4, 3)],
+        ];
+        let rows = of("pytorch", &rounds, &[]);
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert_eq!((row.calls, row.measured_ns, row.ratio), (4, 10, Some(0.0)));
+        }
+    }
+
+    /// The simulated device in place of the GPU, of which others use a part.
+    #[test]
+    fn failed_requests_are_counted_and_others_use_a_part_of_both_devices() {
+        let gpu = || {
+            Ok(SimDevice::new(&SimConfig {
+                foreign: 1 << 30,
+                ..SimConfig::with_capacity((1 << 30) + (8 << 20))
+            }))
+        };
+        let rows = of_article(|cell| compare(cell, gpu, 1, None).unwrap());
+        for row in rows {
+            assert!(row.ooms > 0);
+            assert_eq!(row.modelled_peak_bytes, row.measured_peak_bytes);
+            assert!(row.measured_peak_bytes <= 8 << 20);
+        }
     }
 }

@@ -134,4 +134,51 @@ mod tests {
         ];
         assert!(lines.iter().any(|line| line.starts_with(&second)), "{text}");
     }
+
+    #[test]
+    fn cells_that_were_left_out_and_other_workloads_are_in_the_text() {
+        let row = |program: &str, policy: &str, setting: &str| Row {
+            device: "sim".to_owned(),
+            program: program.to_owned(),
+            policy: policy.to_owned(),
+            setting: setting.to_owned(),
+            ..Row::default()
+        };
+        let measured = Row {
+            ns_per_pair: Some(99.5),
+            peak_reserved_bytes: Some(3 << 20),
+            peak_device_bytes: Some(1 << 30),
+            ..row("a", "pytorch", "default")
+        };
+        let left_out = Row {
+            left_out: "no time".to_owned(),
+            ..row("a", "pytorch", "expandable")
+        };
+        let latency = Latency {
+            program: "a".to_owned(),
+            policy: "pytorch".to_owned(),
+            setting: "default".to_owned(),
+            call: "malloc",
+            p50_ns: 1,
+            p99_ns: 2,
+            p999_ns: 3,
+            max_ns: 4,
+            ..Latency::default()
+        };
+        let all = Measurements {
+            rows: vec![measured, left_out, row("b", "tlsf", "default")],
+            latencies: vec![latency],
+        };
+        let expected = concat!(
+            "\na on sim\n",
+            "                     ns/pair  malloc ns: p50, p99, p99.9, max  free ns: p50, p99, p99.9, max  reserved  used on device\n",
+            "pytorch                  100                          1 2 3 4                                  3.0 MiB        1.00 GiB\n",
+            "pytorch, expandable                                   no time\n",
+            "\nb on sim\n",
+            "      ns/pair  malloc ns: p50, p99, p99.9, max  free ns: p50, p99, p99.9, max  reserved  used on device\n",
+            "tlsf       ~0                                                                   0 bytes         0 bytes\n",
+        );
+        assert_eq!(of(&all), expected);
+        assert_eq!(of(&Measurements::default()), "");
+    }
 }

@@ -133,4 +133,23 @@ mod tests {
         };
         assert_eq!(measured(20, clearing), None);
     }
+
+    #[test]
+    fn twice_the_returned_memory_suffices() {
+        let clearing = Clearing {
+            ns_per_mib: 2500,
+            interval_ns: 8_000_000,
+        };
+        assert_eq!(measured(31, clearing), None);
+        let found = measured(32, clearing);
+        assert_eq!(found, measured(80, clearing));
+        // A wait of as long as the call is none.
+        let short = |interval_ns| Clearing {
+            ns_per_mib: 1,
+            interval_ns,
+        };
+        let waits =
+            [900, 2_000, 2_100, 9_000].map(|ns| measured(32, short(ns)).map(|it| it.interval_ns));
+        assert_eq!(waits, [None, None, Some(2_100), Some(9_000)]);
+    }
 }

@@ -97,4 +97,23 @@ mod tests {
             assert_eq!(device.used(), 0);
         }
     }
+
+    /// The call takes this long, with kernels a third longer.
+    #[test]
+    fn the_measured_contention_is_rounded_down() {
+        let measured = |ns: u64, percent| {
+            let cost = Cost { ns, ns_per_mib: 0 };
+            let mut costs = Costs::default().with(CallKind::Malloc, cost);
+            costs.contention_percent = percent;
+            let mut device = SimDevice::new(&SimConfig {
+                costs,
+                ..SimConfig::default()
+            });
+            measure(&mut device, &SimDevice::elapsed_ns).unwrap()
+        };
+        assert_eq!(
+            [measured(1_000, 33), measured(3, 50), measured(0, 50)],
+            [33, 33, 0]
+        );
+    }
 }
