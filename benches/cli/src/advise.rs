@@ -226,3 +226,47 @@ fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {
         .map(Some)
         .with_context(|| format!("--time-limit {seconds}: expected a number of seconds"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_a_number_of_seconds_or_none() {
+        assert_eq!(time_limit(0.0).unwrap(), None);
+        assert_eq!(time_limit(1.5).unwrap(), Some(Duration::from_millis(1500)));
+        let error = time_limit(-1.0).unwrap_err().to_string();
+        assert_eq!(error, "--time-limit -1: expected a number of seconds");
+        assert!(time_limit(f64::NAN).is_err() && time_limit(1e30).is_err());
+    }
+
+    /// The first error is reported, and files that are known to fail are not tried.
+    #[test]
+    fn each_file_is_written_unless_that_is_known_to_fail() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = Some(folder.path().join("good"));
+        // A folder cannot be written.
+        let bad = Some(folder.path().to_owned());
+        let mut files = Files::checked([&good, &bad, &None]);
+        let mut written = Vec::new();
+        for file in [&bad, &good, &None] {
+            files.write(file, |path| {
+                written.push(path.to_owned());
+                Ok(())
+            });
+        }
+        assert_eq!(written, [folder.path().join("good")]);
+        files.write(&good, |_| anyhow::bail!("too late"));
+        let error = files.ended().unwrap_err();
+        assert!(
+            format!("{error:#}").starts_with("cannot write "),
+            "{error:#}"
+        );
+        let mut files = Files::checked([&good]);
+        files.write(&good, |_| Ok(()));
+        assert!(files.ended().is_ok());
+        let mut files = Files::checked([&good]);
+        files.write(&good, |_| anyhow::bail!("full"));
+        assert_eq!(files.ended().unwrap_err().to_string(), "full");
+    }
+}

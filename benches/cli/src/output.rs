@@ -266,4 +266,41 @@ mod tests {
         assert_eq!(without_assertion(asserted), reason);
         assert_eq!(without_assertion("no such file"), "no such file");
     }
+
+    #[test]
+    fn what_is_no_whole_assertion_stays() {
+        for text in [
+            "a INTERNAL ASSERT FAILED at \"/c10/x.h\":1",
+            "please report a bug to PyTorch. b",
+        ] {
+            assert_eq!(without_assertion(text), text);
+        }
+        let bare =
+            "x < 1 INTERNAL ASSERT FAILED at \"/c10/x.h\":1, please report a bug to PyTorch. why";
+        assert_eq!(without_assertion(bare), "why");
+    }
+
+    #[test]
+    fn settings_that_are_not_known_have_a_hint() {
+        let of_policy = coalesce_alloc::policy::check_conf("bfc", "grwoth:True").unwrap_err();
+        let of_policy = anyhow::Error::from(of_policy).context("setting a");
+        assert_eq!(hint(&of_policy), " (did you mean 'growth'?)");
+        let of_reference = coalesce_alloc::settings::Settings::default();
+        let unknown = of_reference
+            .clone()
+            .started_with("max_split_size:1")
+            .unwrap_err();
+        assert_eq!(
+            hint(&anyhow::Error::from(unknown).context("--conf")),
+            " (did you mean 'max_split_size_mb'?)"
+        );
+        let number = of_reference
+            .started_with("max_split_size_mb:x")
+            .unwrap_err();
+        assert_eq!(
+            hint(&anyhow::Error::from(number)),
+            " (a value is not a number)"
+        );
+        assert_eq!(hint(&anyhow::anyhow!("stoix")), "");
+    }
 }

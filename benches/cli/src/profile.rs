@@ -92,3 +92,31 @@ fn unless_short<T: Default>(measured: Result<T, DriverError>, what: &str) -> any
         measured => measured.context("the device failed"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_memory_is_left_out_and_other_errors_end_the_measurement() {
+        assert_eq!(unless_short(Ok(7), "it").unwrap(), 7);
+        assert_eq!(
+            unless_short::<u64>(Err(DriverError::OutOfMemory), "it").unwrap(),
+            0
+        );
+        let failed = unless_short::<u64>(Err(DriverError::InvalidValue), "it").unwrap_err();
+        assert_eq!(format!("{failed:#}"), "the device failed: invalid argument");
+    }
+
+    #[test]
+    fn seconds_are_within_an_hour() {
+        assert_eq!(
+            [seconds("0"), seconds("0.5"), seconds("3600")],
+            [Ok(0.0), Ok(0.5), Ok(3600.0)]
+        );
+        for text in ["-0.1", "3600.1", "inf", "NaN"] {
+            assert_eq!(seconds(text), Err("expected 0 to 3600 seconds"), "{text}");
+        }
+        assert_eq!(seconds("1 s"), Err("not a number of seconds"));
+    }
+}

@@ -468,3 +468,6 @@ fn describe_contents(contents: &Contents) -> String {
         first.join("\n  ")
     )
 }
+
+#[cfg(test)]
+mod tests;

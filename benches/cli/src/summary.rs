@@ -81,3 +81,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spreadsheet_has_the_extension_of_one() {
+        for name in ["a.xlsx", "a.XLSX", "b/a.csv.xlsx"] {
+            assert_eq!(spreadsheet_name(name), Ok(PathBuf::from(name)));
+        }
+        for name in ["a.csv", "xlsx", "a.xlsx.csv", ""] {
+            let wrong = "expected a file name that ends with .xlsx".to_owned();
+            assert_eq!(spreadsheet_name(name), Err(wrong));
+        }
+    }
+}

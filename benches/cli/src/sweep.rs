@@ -160,3 +160,23 @@ fn save(out: &Path, rows: &[Row]) -> anyhow::Result<()> {
     record::write(rows, &mut csv)?;
     output::write(out, &csv)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_one_of_several() {
+        let of = |text: &str| text.parse::<Partition>();
+        assert_eq!(of("1/1"), Ok(Partition { part: 1, parts: 1 }));
+        assert_eq!(of("4/4"), Ok(Partition { part: 4, parts: 4 }));
+        let beyond = Err("i must be from 1 to n: the first part is 1/n, the last n/n");
+        assert_eq!([of("0/4"), of("5/4"), of("1/0")], [beyond; 3]);
+        assert_eq!(
+            of("1"),
+            Err("expected i/n, such as 1/4 for the first of four")
+        );
+        let whole = Err("i and n must be whole numbers");
+        assert_eq!([of("a/4"), of("1/b"), of("-1/4"), of("1/2/3")], [whole; 4]);
+    }
+}

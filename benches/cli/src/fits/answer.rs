@@ -245,3 +245,6 @@ fn unknown(report: &FitsReport) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,4 +125,39 @@ mod tests {
             assert!(text.parse::<Parameter>().is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn the_distance_is_doubled_and_the_gap_is_halved() {
+        let tried = |text: &str, limit: u64| {
+            let mut tried = Vec::new();
+            let parameter: Parameter = text.parse().unwrap();
+            let found = parameter.largest(|value| {
+                tried.push(value);
+                Ok::<_, ()>(value <= limit)
+            });
+            assert_eq!(found, Ok((limit >= parameter.first).then_some(limit)));
+            tried
+        };
+        assert_eq!(tried("N=3..64", 20), [3, 4, 6, 10, 18, 34, 26, 22, 20, 21]);
+        assert_eq!(tried("N=3..64", 64), [3, 4, 6, 10, 18, 34, 64]);
+        assert_eq!(
+            tried("N=3..64", 63),
+            [3, 4, 6, 10, 18, 34, 64, 49, 56, 60, 62, 63]
+        );
+        assert_eq!(tried("N=3..64", 3), [3, 4]);
+        assert_eq!(tried("N=3..64", 2), [3]);
+        assert_eq!(tried("N=3..3", 3), [3]);
+    }
+
+    #[test]
+    fn a_name_has_letters_digits_and_underscores() {
+        let parameter: Parameter = "batch_2=7..7".parse().unwrap();
+        let found = parameter.found(Some(7));
+        assert_eq!(
+            (&*found.name, found.first, found.last, found.value),
+            ("batch_2", 7, 7, Some(7))
+        );
+        let error = "a-b=1..2".parse::<Parameter>().unwrap_err();
+        assert_eq!(error, "expected NAME=FIRST..LAST, such as BATCH=1..256");
+    }
 }

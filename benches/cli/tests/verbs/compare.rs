@@ -161,3 +161,114 @@ fn a_missing_row_fails_and_a_new_one_only_with_exact() {
         ended.out
     );
 }
+
+/// All kinds of differences, those that fail first.
+#[test]
+fn each_difference_has_a_line() {
+    let old = [
+        row("a", 100, 50),
+        row("b", 0, 50),
+        row("c", 100, 50),
+        row("d", 100, 90),
+        row("gone", 1, 50),
+    ];
+    let mut new = [
+        row("a", 103, 50),
+        row("b", 7, 90),
+        row("c", 90, 50),
+        row("d", 100, 50),
+        row("new", 1, 50),
+    ];
+    new[2].ooms = 1;
+    new[2].first_oom_event = Some(4);
+    new[3].events = 9;
+    new[3].retries = 0;
+    new[0].efficiency = Some(0.5);
+    new[0].device_frees = 5;
+    let ended = compare("compare_lines", &old, &new, &["--allow", "5%"]);
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(
+        ended.out,
+        concat!(
+            "4 rows in both, 1 gone, 1 new; 8 figures changed (4 worse, 1 better, 1 other, 2 not judged); 2 of 4 times differ\n",
+            "GONE   w, , pytorch, gone, 1TiB, up, 2.15\n",
+            "new    w, , pytorch, new, 1TiB, up, 2.15\n",
+            "WORSE  w, , pytorch, a, 1TiB, up, 2.15: device_frees 0 -> 5\n",
+            "WORSE  w, , pytorch, b, 1TiB, up, 2.15: peak_reserved_bytes 0 -> 7\n",
+            "WORSE  w, , pytorch, c, 1TiB, up, 2.15: ooms 0 -> 1\n",
+            "OTHER  w, , pytorch, d, 1TiB, up, 2.15: events 0 -> 9\n",
+            "worse  w, , pytorch, a, 1TiB, up, 2.15: peak_reserved_bytes 100 -> 103 (+3.00 %)\n",
+            "better w, , pytorch, a, 1TiB, up, 2.15: efficiency none -> 0.5\n",
+            "WORSE  w, , pytorch, b, 1TiB, up, 2.15: time x 1.702 (1.590 to 1.835, p = 3.4e-6)\n",
+            "better w, , pytorch, d, 1TiB, up, 2.15: time x 0.588 (0.545 to 0.632, p = 3.4e-6)\n",
+        )
+    );
+    let ended = compare("compare_lines", &old, &new, &["--exact"]);
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(
+        ended.out,
+        concat!(
+            "4 rows in both, 1 gone, 1 new; 8 figures changed (4 worse, 1 better, 1 other, 2 not judged); 2 of 4 times differ\n",
+            "GONE   w, , pytorch, gone, 1TiB, up, 2.15\n",
+            "NEW    w, , pytorch, new, 1TiB, up, 2.15\n",
+            "WORSE  w, , pytorch, a, 1TiB, up, 2.15: peak_reserved_bytes 100 -> 103 (+3.00 %)\n",
+            "BETTER w, , pytorch, a, 1TiB, up, 2.15: efficiency none -> 0.5\n",
+            "WORSE  w, , pytorch, a, 1TiB, up, 2.15: device_frees 0 -> 5\n",
+            "WORSE  w, , pytorch, b, 1TiB, up, 2.15: peak_reserved_bytes 0 -> 7\n",
+            "OTHER  w, , pytorch, c, 1TiB, up, 2.15: peak_reserved_bytes 100 -> 90 (-10.00 %)\n",
+            "WORSE  w, , pytorch, c, 1TiB, up, 2.15: ooms 0 -> 1\n",
+            "OTHER  w, , pytorch, c, 1TiB, up, 2.15: first_oom_event none -> 4\n",
+            "OTHER  w, , pytorch, d, 1TiB, up, 2.15: events 0 -> 9\n",
+            "WORSE  w, , pytorch, b, 1TiB, up, 2.15: time x 1.702 (1.590 to 1.835, p = 3.4e-6)\n",
+            "better w, , pytorch, d, 1TiB, up, 2.15: time x 0.588 (0.545 to 0.632, p = 3.4e-6)\n",
+        )
+    );
+}
+
+#[test]
+fn no_more_than_forty_lines_of_a_kind_are_shown() {
+    let rows = |count: u32, reserved: u64| -> Vec<Row> {
+        let of = |number: u32| {
+            row(
+                &format!("s{number:02}"),
+                reserved + u64::from(number == 3),
+                50,
+            )
+        };
+        (0..count).map(of).collect()
+    };
+    for (count, last) in [
+        (40, "better w, , pytorch, s39"),
+        (41, "... and 1 more"),
+        (43, "... and 3 more"),
+    ] {
+        let ended = compare("compare_many", &rows(count, 100), &rows(count, 99), &[]);
+        let lines: Vec<&str> = ended.out.lines().collect();
+        assert_eq!(lines.len() as u32, 1 + count.min(41));
+        assert!(
+            lines[count.min(41) as usize].starts_with(last),
+            "{}",
+            ended.out
+        );
+    }
+    // What fails is shown before the others.
+    let ended = compare("compare_first", &rows(50, 100), &rows(50, 99), &["--exact"]);
+    assert!(
+        ended.out.contains("BETTER w, , pytorch, s00"),
+        "{}",
+        ended.out
+    );
+    let mut new = rows(50, 99);
+    new[49].peak_reserved_bytes = 200;
+    let ended = compare("compare_last", &rows(50, 100), &new, &[]);
+    assert!(
+        ended
+            .out
+            .lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("WORSE  w, , pytorch, s49"),
+        "{}",
+        ended.out
+    );
+}

@@ -233,3 +233,96 @@ fn without_an_answer_the_reason_is_given() {
     let little = coalesce(&["fits", "--memory", "256MiB", "--", "true"], "", &[]);
     little.failure(2, &["--reserve-for-others leaves no memory"]);
 }
+
+#[test]
+fn a_gpu_that_has_just_enough_memory_is_large_enough() {
+    // A T4 has 14.75 GiB, of which others use half a GiB.
+    for (need, first) in [("14592", "T4, A10"), ("14593", "A10, RTX 4090")] {
+        let variables = [("NEED", need)];
+        let text = fits("fits-gpus", &["--memory", "80GiB"], &[], &variables).success();
+        assert!(text.contains(&format!("large enough    {first}")), "{text}");
+    }
+    let all = [("NEED", "150000")];
+    let text = fits("fits-gpus", &["--memory", "200GiB"], &[], &all).success();
+    assert!(
+        text.contains("large enough    none of those known here\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_program_that_needs_more_than_any_device_has_gets_no_answer() {
+    let flags = ["--memory", "2GiB"];
+    let words = ["the program runs out of memory on a device of 16.00 TiB too"];
+    fits("fits-endless", &flags, &[], &[("NEED", "20000000")]).failure(2, &words);
+}
+
+#[test]
+fn the_process_that_reserved_most_counts() {
+    let second = r#"cd "$COALESCE_FITS_FOLDER"; cp 1.pickle 2.pickle
+        sed "s/peak_reserved_bytes\": [0-9]*/peak_reserved_bytes\": $((MORE << 20))/" 1.json > 2.json; touch 3.txt"#;
+    for (more, reserved) in [
+        ("1536", "1.50 GiB"),
+        ("512", "1.00 GiB"),
+        ("1024", "1.00 GiB"),
+    ] {
+        let variables = [("NEED", "1024"), ("LAST", second), ("MORE", more)];
+        let text = fits("fits-ranks", &["--memory", "4GiB"], &[], &variables).success();
+        assert!(
+            text.contains(&format!("it reserves {reserved} at its peak")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn the_last_twenty_lines_of_a_failed_program_are_shown() {
+    let lines = "for i in $(seq 1 25); do echo \"line $i\"; done";
+    let variables = [("ENDED", "error"), ("LAST", lines)];
+    let ended = fits("fits-lines", &["--memory", "2GiB"], &["1"], &variables);
+    let shown: Vec<String> = (6..=25).map(|line| format!("line {line}\n")).collect();
+    let end = format!("failed:\n{}", shown.concat());
+    assert!(ended.err.ends_with(&end), "{}", ended.err);
+    ended.failure(2, &["train"]);
+}
+
+#[test]
+fn a_program_that_fails_for_lack_of_memory_does_not_fit_even_after_short_epochs() {
+    let dies = "[ $ended = repeats ] || exit 1";
+    let variables = [("NEED", "310"), ("SHORT", "2"), ("LAST", dies)];
+    let ended = fits("fits-late", &["--memory", "812MiB"], &[], &variables);
+    assert!(
+        !ended.err.contains("running it without that"),
+        "{}",
+        ended.err
+    );
+    assert_eq!(ended.code, Some(1));
+    // A program that ends well although requests failed goes on; one that ends badly does not fit.
+    let survives = [("NEED", "600"), ("ENDED", "program"), ("LAST", "exit 1")];
+    let ended = fits("fits-badly", &["--memory", "1GiB"], &[], &survives);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+}
+
+#[test]
+fn the_simulated_device_and_the_modules_are_in_the_environment() {
+    let last = r#"echo "$FAKE_TOTAL_BYTES $FAKE_FOREIGN_BYTES $FAKE_ADDR $COALESCE_FITS_STEPS $COALESCE_FITS_EPOCHS ${PYTHONPATH#*:}""#;
+    let variables = [
+        ("NEED", "1"),
+        ("ENDED", "error"),
+        ("LAST", last),
+        ("PYTHONPATH", "/one::/two"),
+    ];
+    let flags = [
+        "--memory",
+        "2GiB",
+        "--reserve-for-others",
+        "1GiB",
+        "--steps",
+        "7",
+    ];
+    let ended = fits("fits-environment", &flags, &[], &variables);
+    ended.failure(
+        2,
+        &["last words\n2147483648 1073741824 cuda 7 3 /one:/two\n"],
+    );
+}
