@@ -11,7 +11,7 @@ use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
 use super::rules::Rule;
-use super::{Evidence, Finding, Subject};
+use super::{Evidence, Finding, Subject, text};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -63,6 +63,16 @@ impl<'a> Scene<'a> {
         program: impl Fn(&mut Program<'_>) + Send + Sync,
         look: impl Fn(&Evidence<'_>) -> T,
     ) -> T {
+        self.gather_under(None, program, look)
+    }
+
+    /// The same for a process that may reserve no more than `limit` bytes.
+    pub fn gather_under<T>(
+        &self,
+        limit: Option<u64>,
+        program: impl Fn(&mut Program<'_>) + Send + Sync,
+        look: impl Fn(&Evidence<'_>) -> T,
+    ) -> T {
         let workload = Written(program);
         let evidence = Evidence::gather(Subject {
             workload: &workload,
@@ -70,11 +80,25 @@ impl<'a> Scene<'a> {
             conf: self.0,
             release: Release::DEFAULT,
             capacity: self.1,
-            limit: None,
+            limit,
             address_policy: AddressPolicy::Up,
         });
         look(&evidence.unwrap())
     }
+}
+
+/// A finding in full: the lines of its text, and then its bytes with the settings that were tried.
+pub fn lines(found: Option<Finding>) -> Vec<String> {
+    let found = found.expect("the rule reports its problem");
+    let mut lines: Vec<String> = text(std::slice::from_ref(&found))
+        .lines()
+        .map(|line| line.trim_start().to_owned())
+        .collect();
+    lines.push(match &found.conf {
+        Some(conf) => format!("{} bytes, with '{conf}'", found.bytes),
+        None => format!("{} bytes", found.bytes),
+    });
+    lines
 }
 
 /// Several tensors of the same size.

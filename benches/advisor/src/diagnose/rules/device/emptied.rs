@@ -54,7 +54,7 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY, burst};
+    use crate::diagnose::testing::{MIB, ROOMY, burst, hold, lines};
 
     fn train(program: &mut Program<'_>, empty: impl Fn(u64) -> bool) {
         for step in 0..6 {
@@ -76,5 +76,52 @@ mod tests {
     fn once_after_the_first_step() {
         let found = ROOMY.find(rule, |program| train(program, |step| step == 0));
         assert_eq!(found, None);
+    }
+
+    #[test]
+    fn in_more_than_half_of_the_warm_steps() {
+        let find = |steps: u64, empty: &'static [u64]| {
+            ROOMY.find(rule, move |program| {
+                for step in 0..steps {
+                    program.mark(&format!("step {step}"));
+                    burst(program, 2, 30 * MIB);
+                    if empty.contains(&step) {
+                        program.scratch(70 * MIB, "mm");
+                        program.empty_cache();
+                    }
+                }
+            })
+        };
+        assert_eq!(find(6, &[0, 1, 3, 5]), None, "two of four");
+        assert_eq!(
+            lines(find(7, &[2, 3, 5])),
+            [
+                "1. Every step empties the cache and takes 90.0 MiB from the device again [emptied]",
+                "- 3 of 5 steps call torch.cuda.empty_cache(); they take 270.0 MiB from the device",
+                "> Remove torch.cuda.empty_cache() from the loop: PyTorch reuses cached memory anyway",
+                "94371840 bytes",
+            ]
+        );
+    }
+
+    /// Each step takes 10 MiB again.
+    #[test]
+    fn five_percent_of_the_peak() {
+        let find = |held: u64| {
+            ROOMY.find(rule, move |program| {
+                hold(program, 1, held * MIB);
+                train_with(program, 10 * MIB);
+            })
+        };
+        assert_eq!(find(190).unwrap().bytes, 10 * MIB);
+        assert_eq!(find(192), None);
+    }
+
+    fn train_with(program: &mut Program<'_>, bytes: u64) {
+        for step in 0..5 {
+            program.mark(&format!("step {step}"));
+            program.scratch(bytes, "mm");
+            program.empty_cache();
+        }
     }
 }

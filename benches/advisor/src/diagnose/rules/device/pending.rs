@@ -118,7 +118,7 @@ mod tests {
     use coalesce_workloads::surroundings::Change;
 
     use super::rule;
-    use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, hold, recording};
+    use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, hold, lines, recording};
 
     fn prefetch(program: &mut Program<'_>, late: bool) {
         program.around(Change::HoldEvents(late));
@@ -160,5 +160,91 @@ mod tests {
             (FreeCompleted, MIB, 64 * MIB),
         ]);
         assert_eq!(Scene::recorded(&immediate).find(rule, workload), None);
+    }
+
+    /// A tensor of 10 MiB waits while the last request is made.
+    #[test]
+    fn five_percent_of_reserved_memory() {
+        let find = |held: u64| {
+            ROOMY.find(rule, move |program| {
+                program.around(Change::HoldEvents(true));
+                hold(program, 1, held * MIB);
+                let batch = program.alloc_on(1, 10 * MIB, "batch");
+                program.record_stream(&batch, 0);
+                program.free(batch);
+                hold(program, 1, 10 * MIB);
+            })
+        };
+        assert_eq!(
+            lines(find(180)),
+            [
+                "1. 10.0 MiB was freed but waits for other streams [pending]",
+                "- That is 5.0 % of the 200.0 MiB reserved at the peak",
+                "> Let the stream that allocated a tensor wait for the stream that uses it \
+                 (torch.cuda.current_stream().wait_stream(side)) and drop the tensor after that, instead of \
+                 calling tensor.record_stream(side); or prefetch fewer batches",
+                "10485760 bytes",
+            ]
+        );
+        assert_eq!(find(182), None);
+    }
+
+    #[test]
+    fn the_most_recorded_memory_that_waits() {
+        let all = [
+            (FreeRequested, MIB, 30 * MIB),
+            (FreeRequested, 2 * MIB, 40 * MIB),
+            (Alloc, 90 * MIB, MIB),
+            (FreeCompleted, MIB, 30 * MIB),
+            (FreeRequested, 3 * MIB, 10 * MIB),
+            (Oom, 0, GIB),
+            (FreeCompleted, 2 * MIB, 40 * MIB),
+            (FreeCompleted, 9 * MIB, 20 * MIB),
+            (Oom, 0, GIB),
+            (FreeRequested, 4 * MIB, 10 * MIB),
+            (FreeRequested, 5 * MIB, 50 * MIB),
+            (Alloc, 91 * MIB, MIB),
+            (FreeRequested, 6 * MIB, 20 * MIB),
+            // Nothing is requested while the most memory waits.
+            (FreeRequested, 7 * MIB, 500 * MIB),
+            (FreeCompleted, 7 * MIB, 500 * MIB),
+            (Alloc, 92 * MIB, MIB),
+        ];
+        let find = |entries: &[_]| {
+            let recording = recording(entries);
+            Scene::recorded(&recording).find(rule, |program| program.scratch(100 * MIB, ""))
+        };
+        assert_eq!(
+            lines(find(&all[..12])),
+            [
+                "1. 70.0 MiB was freed but waits for other streams [pending]",
+                "- That is 70.0 % of the 100.0 MiB reserved at the peak",
+                "- 2 tensors waited at once",
+                "- 50.0 MiB waited when a request failed; PyTorch's error message calls it \"reserved but \
+                 unallocated\"",
+                "> Let the stream that allocated a tensor wait for the stream that uses it \
+                 (torch.cuda.current_stream().wait_stream(side)) and drop the tensor after that, instead of \
+                 calling tensor.record_stream(side); or prefetch fewer batches",
+                "73400320 bytes",
+            ]
+        );
+        let found = lines(find(&all));
+        assert_eq!(found[2], "- 4 tensors waited at once");
+    }
+
+    /// The recording and the replay agree, so the recorded number of tensors is that of the replay.
+    #[test]
+    fn as_much_waits_in_the_replay_as_in_the_recording() {
+        let waiting = |mib: u64| {
+            let waiting = recording(&[
+                (FreeRequested, MIB, mib * MIB),
+                (FreeRequested, 200 * MIB, 20 * MIB),
+                (Alloc, MIB, MIB),
+            ]);
+            let found = Scene::recorded(&waiting).find(rule, |program| prefetch(program, true));
+            found.unwrap().evidence.join("\n")
+        };
+        assert!(waiting(60).contains("2 tensors waited at once"));
+        assert!(!waiting(59).contains("waited at once"));
     }
 }

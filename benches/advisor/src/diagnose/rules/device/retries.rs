@@ -58,7 +58,7 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, Scene};
+    use crate::diagnose::testing::{MIB, Scene, hold, lines};
 
     fn grow(program: &mut Program<'_>) {
         program.scratch(60 * MIB, "short");
@@ -75,5 +75,73 @@ mod tests {
     #[test]
     fn the_device_has_room_for_both() {
         assert_eq!(Scene("", 200 * MIB, None).find(rule, grow), None);
+    }
+
+    #[test]
+    fn other_settings_avoid_it() {
+        let found = Scene("", 100 * MIB, None).find(rule, |program| {
+            program.scratch(2 * MIB, "first");
+            program.empty_cache();
+            grow(program);
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. Memory barely suffices: the cache is emptied 1 time to serve a request [retries]",
+                "- With more memory the program reserves 130.0 MiB, 30.0 MiB more than it can here",
+                "- With 'expandable_segments:True', the cache is emptied 0 times and 80.0 MiB is reserved at the \
+                 peak",
+                "1 × long: 70.0 MiB",
+                "> Reduce the memory needed at one time: a smaller batch, or torch.utils.checkpoint. `coalesce \
+                 advise` ranks these settings among others",
+                "31457280 bytes, with 'expandable_segments:True'",
+            ]
+        );
+    }
+
+    /// Free memory of another stream must be returned with all settings.
+    #[test]
+    fn other_settings_do_not_avoid_it() {
+        let found = Scene("", 100 * MIB, None).find(rule, |program| {
+            let other = program.alloc_on(1, 60 * MIB, "short");
+            program.free(other);
+            program.scratch(60 * MIB, "long");
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. Memory barely suffices: the cache is emptied 1 time to serve a request [retries]",
+                "- With more memory the program reserves 120.0 MiB, 20.0 MiB more than it can here",
+                "- With 'expandable_segments:True', the cache is emptied 1 time and 60.0 MiB is reserved at the \
+                 peak",
+                "1 × long: 60.0 MiB",
+                "> Reduce the memory needed at one time: a smaller batch, or torch.utils.checkpoint",
+                "20971520 bytes",
+            ]
+        );
+    }
+
+    /// Segments that grow by whole pages need 120 MiB for two tensors of 44 MiB.
+    #[test]
+    fn other_settings_let_a_request_fail() {
+        let found = Scene("", 100 * MIB, None).find(rule, |program| {
+            (6..10).for_each(|n| program.scratch(10 * n * MIB, "growing"));
+            program.empty_cache();
+            hold(program, 1, 44 * MIB);
+            let other = program.alloc_on(1, 44 * MIB, "other");
+            program.hold(other);
+        });
+        let found = found.unwrap();
+        assert_eq!(found.conf, None);
+        assert!(!found.remedy.contains("advise"), "{}", found.remedy);
+    }
+
+    #[test]
+    fn a_failed_request_is_left_to_another_rule() {
+        let found = Scene("", 100 * MIB, None).find(rule, |program| {
+            grow(program);
+            program.scratch(200 * MIB, "too long");
+        });
+        assert_eq!(found, None);
     }
 }

@@ -116,12 +116,13 @@ fn freed_in_vain(before: &[TraceEntry], oom: &TraceEntry) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::driver::StreamId;
     use coalesce_alloc::history::Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentFree};
     use coalesce_workloads::families::program::Program;
     use coalesce_workloads::surroundings::Change;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, Scene, hold, recording};
+    use crate::diagnose::testing::{MIB, Scene, hold, lines, recording};
 
     const FULL: Scene<'_> = Scene("", 100 * MIB, None);
 
@@ -173,5 +174,106 @@ mod tests {
         let mut by_program = waited.to_vec();
         by_program.swap(1, 2);
         assert_eq!(find(&by_program), None, "it was free before the request");
+    }
+
+    /// Two blocks of a segment, of 8 and 10 MiB, become free.
+    #[test]
+    fn the_smallest_suitable_block_is_named() {
+        let find = |stream: u32, wanted: u64| {
+            FULL.find(rule, move |program| {
+                program.around(Change::HoldEvents(true));
+                let small = program.alloc_on(stream, 8 * MIB, "waits");
+                let held = program.alloc_on(stream, 2 * MIB, "stays");
+                let large = program.alloc_on(stream, 9 * MIB, "waits");
+                program.hold(held);
+                hold(program, 1, 80 * MIB);
+                for waits in [small, large] {
+                    program.record_stream(&waits, 2);
+                    program.free(waits);
+                }
+                hold(program, 1, wanted);
+            })
+        };
+        assert_eq!(
+            lines(find(0, 7 * MIB)),
+            [
+                "1. A request for 7.0 MiB failed although a free block of 8.0 MiB had become available \
+                 [retry_once]",
+                "- 1 request failed although a suitable block had just become free: PyTorch does not search its \
+                 pools again after waiting for the streams",
+                "> Catch torch.OutOfMemoryError and repeat the operation, which then succeeds; or avoid the wait \
+                 with wait_stream instead of record_stream",
+                "7340032 bytes",
+            ]
+        );
+        assert_eq!(
+            find(1, 7 * MIB),
+            None,
+            "the blocks belong to another stream"
+        );
+        assert_eq!(
+            find(0, MIB / 2),
+            None,
+            "the small pool has its own segments"
+        );
+    }
+
+    #[test]
+    fn a_recorded_block_must_fit() {
+        let find = |(addr, freed), oom: u64, stream: u32| {
+            let mut recording = recording(&[
+                (FreeRequested, 4 * MIB, 9 * MIB),
+                (Alloc, 64 * MIB, 80 * MIB),
+                (SegmentFree, 200 * MIB, 50 * MIB),
+                (FreeCompleted, addr, freed),
+                (Oom, 0, oom),
+            ]);
+            recording.entries[4].stream = StreamId::nth(stream);
+            Scene::recorded(&recording).find(rule, |program| program.scratch(MIB, ""))
+        };
+        let block = (4 * MIB, 9 * MIB);
+        assert_eq!(find(block, 9 * MIB, 0).unwrap().bytes, 9 * MIB);
+        assert_eq!(
+            find((4 * MIB, 9 * MIB - 100), 9 * MIB, 0).unwrap().bytes,
+            9 * MIB
+        );
+        assert_eq!(find(block, 9 * MIB + 512, 0), None, "too small");
+        assert_eq!(find(block, 9 * MIB, 1), None, "another stream");
+        assert_eq!(find(block, MIB / 2, 0), None, "another pool");
+        let (last, behind) = (200 * MIB + 50 * MIB - 512, 200 * MIB + 50 * MIB);
+        assert_eq!(find((last, 9 * MIB), 9 * MIB, 0), None, "returned");
+        assert!(find((behind, 9 * MIB), 9 * MIB, 0).is_some());
+    }
+
+    #[test]
+    fn several_recorded_requests() {
+        let entries = [
+            (Alloc, 64 * MIB, 80 * MIB),
+            (FreeCompleted, 4 * MIB, 6 * MIB),
+            (Oom, 0, 5 * MIB),
+            (FreeCompleted, 24 * MIB, 12 * MIB),
+            (FreeCompleted, 44 * MIB, 9 * MIB),
+            (FreeCompleted, 84 * MIB, 10 * MIB),
+            (Oom, 0, 8 * MIB),
+            (Alloc, 64 * MIB, 80 * MIB),
+            (Oom, 0, 99 * MIB),
+        ];
+        let recording = recording(&entries);
+        let scene = Scene("", 100 * MIB, Some(&recording));
+        let found = scene.find(rule, |program| program.scratch(MIB, ""));
+        assert_eq!(
+            lines(found),
+            [
+                "1. A request for 8.0 MiB failed although a free block of 9.0 MiB had become available \
+                 [retry_once]",
+                "- 2 requests failed although a suitable block had just become free: PyTorch does not search its \
+                 pools again after waiting for the streams",
+                "> Catch torch.OutOfMemoryError and repeat the operation, which then succeeds; or avoid the wait \
+                 with wait_stream instead of record_stream",
+                "8388608 bytes",
+            ]
+        );
+        let both = scene.find(rule, |program| wait(program, 9 * MIB));
+        assert_eq!(both.unwrap().bytes, 9 * MIB, "of the replay");
     }
 }

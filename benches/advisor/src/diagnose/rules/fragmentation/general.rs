@@ -62,7 +62,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY};
+    use coalesce_workloads::families::program::Program;
+
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold, lines};
 
     #[test]
     fn a_growing_buffer() {
@@ -78,5 +80,112 @@ mod tests {
             (0..30).for_each(|_| program.scratch(20 * MIB, "cat"))
         });
         assert_eq!(found, None);
+    }
+
+    /// A freed block is too small for the last request. Tensors of another stream need more pages than segments.
+    fn too_small(program: &mut Program<'_>, held: u64, other_stream: u64, scratch: u64, last: u64) {
+        hold(program, 1, held * MIB);
+        if other_stream > 0 {
+            let other = program.alloc_on(1, other_stream * MIB, "other");
+            program.hold(other);
+        }
+        program.scratch(scratch * MIB, "scratch");
+        hold(program, 1, last * MIB);
+    }
+
+    #[test]
+    fn ten_percent_are_free() {
+        let find = |held, scratch| {
+            ROOMY.find(rule, move |program| {
+                too_small(program, held, 0, scratch, 30)
+            })
+        };
+        assert_eq!(
+            lines(find(150, 20)),
+            [
+                "1. At the peak, 20.0 MiB is free but fragmented [fragmentation]",
+                "- 10.0 % of the 200.0 MiB reserved is free, in 1 block; the largest is 20.0 MiB, and the request \
+                 is for 30.0 MiB",
+                "- With 'expandable_segments:True', 180.0 MiB is reserved at the peak instead of 200.0 MiB, and \
+                 memory is taken from or returned to the device 2 times instead of 3",
+                "1 × several: 30.0 MiB",
+                "> `coalesce advise` ranks these settings among others",
+                "20971520 bytes, with 'expandable_segments:True'",
+            ]
+        );
+        assert_eq!(find(152, 18), None);
+        assert_eq!(find(152, 20), None, "of 202 MiB");
+    }
+
+    #[test]
+    fn five_percent_are_saved() {
+        let find = |held, small| {
+            ROOMY.find(rule, move |program| {
+                hold(program, small, MIB);
+                too_small(program, held, 10, 340 - held, 50);
+            })
+        };
+        // Of 400 MiB reserved, expandable segments save 20.
+        assert_eq!(find(298, 0).unwrap().bytes, 20 * MIB);
+        assert_eq!(find(298, 2), None, "of 402 MiB");
+    }
+
+    #[test]
+    fn several_free_blocks() {
+        let found = ROOMY.find(rule, |program| {
+            too_small(program, 50, 0, 24, 30);
+            program.scratch(10 * MIB, "mm");
+            hold(program, 1, 26 * MIB);
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. At the peak, 24.0 MiB is free but fragmented [fragmentation]",
+                "- 18.5 % of the 130.0 MiB reserved is free, in 1 block; the largest is 24.0 MiB, and the request \
+                 is for 26.0 MiB",
+                "- With 'expandable_segments:True', 120.0 MiB is reserved at the peak instead of 130.0 MiB, and \
+                 memory is taken from or returned to the device 4 times instead of 4",
+                "1 × several: 26.0 MiB",
+                "> `coalesce advise` ranks these settings among others",
+                "10485760 bytes, with 'expandable_segments:True'",
+            ]
+        );
+    }
+
+    #[test]
+    fn settings_explain_it() {
+        let limited = Scene::with_conf("max_split_size_mb:500");
+        assert_eq!(
+            limited.find(rule, |program| too_small(program, 150, 0, 20, 30)),
+            None
+        );
+    }
+
+    /// Other rules report these.
+    #[test]
+    fn changing_lengths_and_survivors_explain_it() {
+        let changing = |program: &mut Program<'_>, mark: &str| {
+            for step in 0..8 {
+                program.mark(&format!("{mark} {step}"));
+                (0..8).for_each(|_| program.scratch((20 + 6 * step) * MIB, "mm"));
+            }
+        };
+        assert_eq!(ROOMY.find(rule, |program| changing(program, "step")), None);
+        assert!(
+            ROOMY
+                .find(rule, |program| changing(program, "layer"))
+                .is_some()
+        );
+        let survivors = |program: &mut Program<'_>, kept: u64| {
+            let mut rest = Vec::new();
+            for _ in 0..5 {
+                hold(program, 1, kept * MIB);
+                rest.push(program.alloc((20 - kept) * MIB, "rest"));
+            }
+            program.free_all(rest);
+            hold(program, 1, 30 * MIB);
+        };
+        assert_eq!(ROOMY.find(rule, |program| survivors(program, 4)), None);
+        assert!(ROOMY.find(rule, |program| survivors(program, 6)).is_some());
     }
 }

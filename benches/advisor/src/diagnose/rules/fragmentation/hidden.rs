@@ -82,7 +82,7 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, Scene, hold, several};
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold, lines, several};
 
     const EXPANDABLE: Scene<'_> = Scene::with_conf("expandable_segments:True");
 
@@ -114,5 +114,64 @@ mod tests {
     fn pages_that_are_entirely_free_or_full() {
         assert_eq!(EXPANDABLE.find(rule, |program| leave(program, 0)), None);
         assert_eq!(EXPANDABLE.find(rule, |program| leave(program, 4)), None);
+    }
+
+    /// Frees some of 36 blocks in nine pages, and then requests a whole page.
+    fn free_some(program: &mut Program<'_>, small: u64, freed: &[usize], last: u64) {
+        hold(program, small, MIB);
+        for (index, block) in several(program, 36, 5 * MIB).into_iter().enumerate() {
+            if freed.contains(&index) {
+                program.free(block);
+            } else {
+                program.hold(block);
+            }
+        }
+        hold(program, 1, last * MIB);
+    }
+
+    #[test]
+    fn ten_percent_are_in_partly_used_pages() {
+        let find = |small, freed: &'static [usize]| {
+            EXPANDABLE.find(rule, move |program| free_some(program, small, freed, 20))
+        };
+        assert_eq!(
+            lines(find(0, &[0, 4, 8, 12])),
+            [
+                "1. 20.0 MiB is free in partly used pages, and no statistic shows it [hidden]",
+                "- At the peak, 200.0 MiB is reserved, 180.0 MiB is active, and 0 bytes more could be returned",
+                "- That is 10.0 % of reserved memory, but inactive_split_bytes (\"non-releasable memory\") is at \
+                 most 0 bytes",
+                "> Measure fragmentation by reserved_bytes − active_bytes instead of inactive_split_bytes; this \
+                 memory serves later requests of any size, but not other processes",
+                "20971520 bytes",
+            ]
+        );
+        assert_eq!(find(0, &[0, 4, 8]), None);
+        assert_eq!(find(2, &[0, 4, 8, 12]), None, "of 202 MiB");
+    }
+
+    /// Of the 40 MiB from the middle of the first page on, the second page could be returned.
+    #[test]
+    fn whole_pages_can_be_returned() {
+        let found = EXPANDABLE.find(rule, |program| {
+            free_some(program, 1, &[2, 3, 4, 5, 6, 7, 8, 9, 20], 45);
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. 41.0 MiB is free in partly used pages, and no statistic shows it [hidden]",
+                "- At the peak, 242.0 MiB is reserved, 181.0 MiB is active, and 20.0 MiB more could be returned",
+                "- That is 16.9 % of reserved memory, but inactive_split_bytes (\"non-releasable memory\") is at \
+                 most 0 bytes",
+                "> Measure fragmentation by reserved_bytes − active_bytes instead of inactive_split_bytes; this \
+                 memory serves later requests of any size, but not other processes",
+                "42991616 bytes",
+            ]
+        );
+    }
+
+    #[test]
+    fn segments_without_pages() {
+        assert_eq!(ROOMY.find(rule, |program| leave(program, 1)), None);
     }
 }

@@ -130,7 +130,7 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY, Scene, burst};
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, burst, hold, lines};
 
     /// Eight steps with tensors of `length` MiB.
     fn train(program: &mut Program<'_>, length: impl Fn(u64) -> u64) {
@@ -186,6 +186,146 @@ mod tests {
     fn expandable_segments_are_enabled() {
         let expandable = Scene::with_conf("expandable_segments:True");
         let found = expandable.find(rule, |program| train(program, |step| 20 + 6 * step));
+        assert_eq!(found, None);
+    }
+
+    /// Sizes in MiB of each step, freed together. A tensor that stays then splits a block that the next step needs.
+    fn run(program: &mut Program<'_>, steps: &[&[u64]]) {
+        for (step, sizes) in steps.iter().enumerate() {
+            program.mark(&format!("step {step}"));
+            let tensors: Vec<_> = sizes
+                .iter()
+                .map(|mib| program.alloc(mib * MIB, "mm"))
+                .collect();
+            program.scratch(MIB / 2, "small");
+            program.free_all(tensors);
+            hold(program, 1, 21 * MIB);
+        }
+    }
+
+    #[test]
+    fn changing_sizes_in_full() {
+        let found = ROOMY.find(rule, |program| train(program, |step| 20 + 6 * step));
+        assert_eq!(
+            lines(found),
+            [
+                "1. Input sizes change in nearly every step: 2.08 GiB is free in cached blocks while new memory \
+                 is taken from the device [lengths]",
+                "- In half of the steps, at least 100 % of the requested bytes are in blocks of sizes that the \
+                 previous step did not use",
+                "- After the second step, 48 requests took 2.20 GiB from the device although enough memory was \
+                 free in the cache",
+                "- At the peak, 2.08 GiB of the 2.56 GiB reserved is free, 81.1 %",
+                "- With 'expandable_segments:True', 0.49 GiB is reserved at the peak instead of 2.56 GiB, and \
+                 memory is taken from or returned to the device 18 times instead of 64",
+                "48 × several: 2.20 GiB",
+                "> Pad inputs to a few lengths and run the longest batch first. `coalesce advise` ranks these \
+                 settings among others",
+                "2231369728 bytes, with 'expandable_segments:True'",
+            ]
+        );
+    }
+
+    /// Of 160 MiB in each step, 40 are in blocks of new sizes; of 164 MiB, it is 24 %.
+    #[test]
+    fn a_quarter_is_in_blocks_of_new_sizes() {
+        let even: [&[u64]; 2] = [&[60, 39, 40], &[60, 39, 20, 20]];
+        let less: [&[u64]; 2] = [&[60, 43, 40], &[60, 43, 20, 20]];
+        let find = |[a, b]: [&'static [u64]; 2]| {
+            ROOMY.find(rule, move |program| run(program, &[a, b, a, b, a, b]))
+        };
+        assert_eq!(
+            lines(find(even)),
+            [
+                "1. Steps of 2 kinds alternate, each with its own sizes: 118.0 MiB is free in cached blocks while \
+                 new memory is taken from the device [lengths]",
+                "- In half of the steps, at least 25 % of the requested bytes are in blocks of sizes that the \
+                 previous step did not use",
+                "- After the second step, 4 requests took 160.0 MiB from the device although enough memory was \
+                 free in the cache",
+                "- At the peak, 118.0 MiB of the 342.0 MiB reserved is free, 34.5 %",
+                "- With 'expandable_segments:True', 262.0 MiB is reserved at the peak instead of 342.0 MiB, and \
+                 memory is taken from or returned to the device 9 times instead of 10",
+                "4 × mm: 160.0 MiB",
+                "> Pad inputs to a few lengths and run the longest batch first. `coalesce advise` ranks these \
+                 settings among others",
+                "123731968 bytes, with 'expandable_segments:True'",
+            ]
+        );
+        assert_eq!(find(less), None);
+    }
+
+    /// The middle of the shares, sorted: 0 in the first steps, and then 100 %.
+    #[test]
+    fn half_of_the_warm_steps() {
+        let (a, b, c): (&[u64], &[u64], &[u64]) = (&[30, 30], &[36, 36], &[44, 44]);
+        let find = |steps: &[&[u64]]| ROOMY.find(rule, |program| run(program, steps));
+        assert!(find(&[a, a, a, a, b, c]).is_some(), "two of four");
+        assert_eq!(find(&[a, a, a, a, a, b, c]), None, "two of five");
+        assert_eq!(find(&[a, a]), None, "no warm steps");
+    }
+
+    #[test]
+    fn kinds_of_steps() {
+        let headline = |kinds: u64, steps: u64| {
+            let found = ROOMY.find(rule, |program| {
+                for step in 0..steps {
+                    program.mark(&format!("step {step}"));
+                    burst(program, 4, (20 + 13 * (step % kinds)) * MIB);
+                    hold(program, 1, 19 * MIB);
+                }
+            });
+            let headline = found.unwrap().headline;
+            headline.split_once(':').unwrap().0.to_owned()
+        };
+        let changing = "Input sizes change in nearly every step";
+        assert_eq!(
+            headline(8, 20),
+            "Steps of 8 kinds alternate, each with its own sizes"
+        );
+        assert_eq!(headline(9, 20), changing);
+        assert_eq!(
+            headline(5, 8),
+            "Steps of 5 kinds alternate, each with its own sizes"
+        );
+        assert_eq!(headline(5, 7), changing, "five kinds of five warm steps");
+    }
+
+    /// Memory that an emptied cache makes the program take again is not taken in vain.
+    #[test]
+    fn steps_that_empty_the_cache_do_not_count() {
+        let find = |emptied: &'static [u64]| {
+            ROOMY.find(rule, move |program| {
+                for step in 0..8 {
+                    program.mark(&format!("step {step}"));
+                    burst(program, 8, (20 + 6 * step) * MIB);
+                    if emptied.contains(&step) {
+                        program.empty_cache();
+                    }
+                }
+            })
+        };
+        assert_eq!(
+            lines(find(&[5]))[2],
+            "- After the second step, 32 requests took 1.38 GiB from the device although enough memory was free \
+             in the cache"
+        );
+        assert_eq!(find(&[2, 3, 4, 5, 6, 7]), None);
+    }
+
+    /// Its rule reports it.
+    #[test]
+    fn a_limit_on_splitting_is_the_cause() {
+        let find = |conf: &'static str| {
+            Scene::with_conf(conf).find(rule, |program| train(program, |step| 20 + 6 * step))
+        };
+        assert!(
+            find("max_split_size_mb:500").is_some(),
+            "removing it changes nothing"
+        );
+        // Without the limit, larger blocks serve all later requests.
+        let shrinking = Scene::with_conf("max_split_size_mb:20");
+        let found = shrinking.find(rule, |program| train(program, |step| 300 - 30 * step));
         assert_eq!(found, None);
     }
 }

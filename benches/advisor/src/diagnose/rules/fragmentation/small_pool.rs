@@ -64,7 +64,7 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY, several};
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold, lines, several};
 
     /// Keeps one of every `among` blocks, 20,000 of 4 KiB, and then requests a large one.
     fn leave(program: &mut Program<'_>, among: usize) {
@@ -89,5 +89,66 @@ mod tests {
     #[test]
     fn a_full_pool() {
         assert_eq!(ROOMY.find(rule, |program| leave(program, 1)), None);
+    }
+
+    /// 25 segments of 2 MiB with 12,800 blocks of 4 KiB, of which `kept` stay, nearly as many in each.
+    fn keep(program: &mut Program<'_>, kept: usize, first: u64) {
+        let large = program.alloc(first * MIB, "large");
+        let blocks = several(program, 12_800, 4096);
+        for (index, block) in blocks.into_iter().enumerate() {
+            let (segment, place) = (index / 512, index % 512);
+            if place < kept / 25 + usize::from(segment < kept % 25) {
+                program.hold(block);
+            } else {
+                program.free(block);
+            }
+        }
+        program.free(large);
+        program.scratch((first + 2) * MIB, "larger");
+    }
+
+    #[test]
+    fn more_than_half_is_free() {
+        let find = |kept| ROOMY.find(rule, move |program| keep(program, kept, 50));
+        assert_eq!(
+            lines(find(6399)),
+            [
+                "1. The small pool reserves 50.0 MiB for 25.0 MiB of active blocks [small_pool]",
+                "- 6399 small blocks occupy 25 segments of 2 MiB; 25.0 MiB in them is free, 16.4 % of all \
+                 reserved memory",
+                "6399 × several: 25.0 MiB",
+                "> Combine small long-lived tensors into one (torch.cat, or views of a flat buffer). Expandable \
+                 segments return pages of 2 MiB one by one",
+                "26218496 bytes, with 'expandable_segments:True'",
+            ]
+        );
+        assert_eq!(find(6400), None, "exactly half");
+        assert_eq!(find(0), None, "segments that are not in use");
+    }
+
+    /// One block of 512 bytes in each segment keeps it, and the rest is not worth a change in a large program.
+    #[test]
+    fn little_is_free() {
+        assert_eq!(ROOMY.find(rule, |program| keep(program, 25, 4960)), None);
+    }
+
+    #[test]
+    fn pages_of_expandable_segments_do_not_count() {
+        let expandable = Scene::with_conf("expandable_segments:True");
+        assert_eq!(expandable.find(rule, |program| keep(program, 25, 50)), None);
+    }
+
+    #[test]
+    fn large_segments_do_not_count() {
+        let found = ROOMY.find(rule, |program| {
+            for block in several(program, 40, 5 * MIB).into_iter().enumerate() {
+                match block {
+                    (index, block) if index % 4 == 0 => program.hold(block),
+                    (_, block) => program.free(block),
+                }
+            }
+            hold(program, 1, 100 * MIB);
+        });
+        assert_eq!(found, None);
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY, hold};
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold, lines};
 
     /// Keeps the first `kept` of the five blocks in each of ten segments, and then requests a large one.
     fn leave(program: &mut Program<'_>, kept: usize) {
@@ -149,5 +149,99 @@ mod tests {
     fn segments_are_free_or_half_full() {
         assert_eq!(ROOMY.find(rule, |program| leave(program, 0)), None);
         assert_eq!(ROOMY.find(rule, |program| leave(program, 3)), None);
+    }
+
+    /// One tensor of the first sizes stays in each segment, in MiB. Then memory for the last is requested.
+    fn leave_in(program: &mut Program<'_>, segments: &[(u64, u64)], held: u64, last: u64) {
+        hold(program, 1, held * MIB);
+        let mut rest = Vec::new();
+        for &(kept, total) in segments {
+            program.scratch(total * MIB, "whole");
+            hold(program, 1, kept * MIB);
+            rest.push(program.alloc((total - kept) * MIB, "rest"));
+        }
+        program.free_all(rest);
+        hold(program, 1, last * MIB);
+    }
+
+    #[test]
+    fn ten_percent_of_reserved_memory() {
+        let find = |held| {
+            ROOMY.find(rule, move |program| {
+                leave_in(program, &[(4, 24)], held, 76);
+            })
+        };
+        assert_eq!(
+            lines(find(100)),
+            [
+                "1. Active blocks of 4.0 MiB keep 20.0 MiB of free memory in 1 segment from being returned \
+                 [survivors]",
+                "- 1 active block (4.0 MiB) keeps segments of 24.0 MiB reserved, 12.0 % of all reserved memory at \
+                 the peak",
+                "- With 'expandable_segments:True', 180.0 MiB is reserved at the peak instead of 200.0 MiB, and \
+                 memory is taken from or returned to the device 3 times instead of 3",
+                "1 × several: 20.0 MiB",
+                "> Allocate long-lived tensors before large short-lived ones, or copy them (tensor.clone()) after \
+                 the large ones are freed",
+                "20971520 bytes, with 'expandable_segments:True'",
+            ]
+        );
+        assert_eq!(find(102), None, "of 202 MiB");
+    }
+
+    #[test]
+    fn a_quarter_of_a_segment() {
+        let find = |kept| {
+            ROOMY.find(rule, move |program| {
+                leave_in(program, &[(kept, 100)], 0, 98);
+            })
+        };
+        assert_eq!(find(25).unwrap().bytes, 75 * MIB);
+        assert_eq!(find(26), None);
+    }
+
+    /// The survivors of a segment share what they keep; the last request finds no room on the device.
+    #[test]
+    fn survivors_when_a_request_fails() {
+        let found = Scene("", 90 * MIB, None).find(rule, |program| {
+            program.scratch(40 * MIB, "whole");
+            let blocks = [4, 30, 2, 4].map(|mib| program.alloc(mib * MIB, "part"));
+            let [first, second, third, fourth] = blocks;
+            program.hold(first);
+            program.free(second);
+            program.hold(third);
+            program.free(fourth);
+            hold(program, 1, 60 * MIB);
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. Active blocks of 6.0 MiB keep 34.0 MiB of free memory in 1 segment from being returned \
+                 [survivors]",
+                "- 2 active blocks (6.0 MiB) keep segments of 40.0 MiB reserved, 100.0 % of all reserved memory \
+                 when the first request fails",
+                "2 × part: 34.0 MiB",
+                "> Allocate long-lived tensors before large short-lived ones, or copy them (tensor.clone()) after \
+                 the large ones are freed",
+                "35651584 bytes",
+            ]
+        );
+    }
+
+    #[test]
+    fn blocks_of_the_small_pool_and_of_expandable_segments_do_not_count() {
+        let expandable = Scene::with_conf("expandable_segments:True");
+        assert_eq!(expandable.find(rule, |program| leave(program, 1)), None);
+        let found = ROOMY.find(rule, |program| {
+            for block in (0..8)
+                .map(|_| program.alloc(MIB, "small"))
+                .collect::<Vec<_>>()
+            {
+                program.free(block);
+            }
+            hold(program, 1, MIB / 2);
+            program.scratch(10 * MIB, "large");
+        });
+        assert_eq!(found, None);
     }
 }

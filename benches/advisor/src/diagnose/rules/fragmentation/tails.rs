@@ -62,7 +62,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold};
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold, lines};
 
     #[test]
     fn remainders_of_less_than_a_mib() {
@@ -77,5 +77,30 @@ mod tests {
         let expandable = Scene::with_conf("expandable_segments:True");
         let found = expandable.find(rule, |program| hold(program, 20, 11 * MIB + MIB / 4));
         assert_eq!(found, None);
+    }
+
+    #[test]
+    fn three_percent_of_reserved_memory() {
+        let find = |held: u64| {
+            ROOMY.find(rule, move |program| {
+                hold(program, 1, held * MIB);
+                // Six remainders of half a MiB.
+                hold(program, 6, 11 * MIB + MIB / 2);
+            })
+        };
+        assert_eq!(
+            lines(find(28)),
+            [
+                "1. 3.0 MiB is allocated but not requested: remainders of blocks that are not split [tails]",
+                "- At the peak, 6 blocks are larger than their requests, by 512.0 KiB on average; together that \
+                 is 3.0 % of reserved memory",
+                "- With 'expandable_segments:True', which splits blocks down to 512 bytes, 100.0 MiB is reserved \
+                 at the peak instead of 100.0 MiB",
+                "6 × several: 3.0 MiB",
+                "> `coalesce advise` ranks these settings among others",
+                "3145728 bytes, with 'expandable_segments:True'",
+            ]
+        );
+        assert_eq!(find(30), None, "of 102 MiB");
     }
 }

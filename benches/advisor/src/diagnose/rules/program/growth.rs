@@ -108,7 +108,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY};
+    use crate::diagnose::Finding;
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold, lines};
 
     #[test]
     fn losses_are_kept_in_a_list() {
@@ -150,6 +151,86 @@ mod tests {
                 program.mark(&format!("step {step}"));
                 let kept = program.alloc((step % 2 * 8 + 1) * MIB, "metric");
                 program.hold(kept);
+            }
+        });
+        assert_eq!(found, None);
+    }
+
+    /// Steps that request a tensor and keep one, of these bytes. `held` bytes live throughout.
+    fn find(held: u64, scratch: u64, kept: &[u64]) -> Option<Finding> {
+        Scene("", 8000 * MIB, None).find(rule, |program| {
+            hold(program, 1, held);
+            for (step, &kept) in kept.iter().enumerate() {
+                program.mark(&format!("step {step}"));
+                program.scratch(scratch, "mm");
+                let kept = program.alloc(kept, "loss");
+                program.hold(kept);
+            }
+        })
+    }
+
+    #[test]
+    fn a_leak_in_full() {
+        let found = find(50 * MIB, 100 * MIB, &[9, 2, 4, 3, 5].map(|n| n * MIB));
+        assert_eq!(
+            lines(found),
+            [
+                "1. Memory leak: each step leaves 3.0 MiB allocated that is not freed afterwards [growth]",
+                "- Each of 3 steps between the first and the last (numbered marks) leaves 2.0 MiB to 4.0 MiB live \
+                 at the end, 3 tensors in total",
+                "- The peak of requested memory is 168.0 MiB; at this rate a device of 7.81 GiB is full after \
+                 2610 more steps",
+                "3 × loss: 9.0 MiB",
+                "> Keep numbers instead of tensors: append loss.item() or tensor.detach().cpu() to lists, and use \
+                 torch.no_grad() for computations that are never differentiated",
+                "9437184 bytes",
+            ]
+        );
+    }
+
+    #[test]
+    fn four_steps() {
+        assert!(find(MIB, MIB, &[MIB; 4]).is_some());
+        assert_eq!(find(MIB, MIB, &[MIB; 3]), None);
+    }
+
+    #[test]
+    fn a_thousandth_of_the_peak() {
+        let held = 1000 * MIB - 4 * MIB;
+        assert!(find(held, MIB, &[MIB; 4]).is_some());
+        let less = MIB - 512;
+        assert_eq!(find(1000 * MIB - 4 * less, MIB, &[less; 4]), None);
+        assert!(
+            find(1, 900, &[1; 4]).is_some(),
+            "the least that a step can keep"
+        );
+    }
+
+    #[test]
+    fn steps_keep_half_as_much_as_others() {
+        assert!(find(MIB, 90 * MIB, &[4, 2, 4, 2, 4, 4].map(|n| n * MIB)).is_some());
+        let less = [4 * MIB, 2 * MIB - 512, 4 * MIB, 2 * MIB, 4 * MIB];
+        assert_eq!(find(MIB, 90 * MIB, &less), None);
+    }
+
+    #[test]
+    fn a_tenth_is_freed() {
+        assert!(find(MIB, 10 * MIB, &[90 * MIB; 5]).is_some());
+        assert_eq!(find(MIB, 10 * MIB - 51_200, &[90 * MIB; 5]), None);
+    }
+
+    #[test]
+    fn the_rule_for_graphs_reports_it() {
+        let found = ROOMY.find(rule, |program| {
+            for step in 0..12 {
+                program.mark(&format!("step {step}"));
+                hold(program, 2, 10 * MIB);
+                program.mark("decode");
+                (0..12).for_each(|_| {
+                    program.mark("decode");
+                    hold(program, 2, 10 * MIB);
+                });
+                program.scratch(30 * MIB, "mm");
             }
         });
         assert_eq!(found, None);

@@ -122,7 +122,8 @@ mod tests {
     use coalesce_workloads::families::program::Program;
 
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY};
+    use crate::diagnose::Finding;
+    use crate::diagnose::testing::{MIB, ROOMY, hold, lines};
 
     fn train(program: &mut Program<'_>, backward_after_each: bool) {
         for step in 0..3 {
@@ -192,5 +193,70 @@ mod tests {
     #[test]
     fn a_backward_pass_after_each_forward_pass() {
         assert_eq!(ROOMY.find(rule, |program| train(program, true)), None);
+    }
+
+    /// Steps whose passes keep these MiB, with the mark after them.
+    fn find(held: u64, next: &str, steps: &[&[u64]]) -> Option<Finding> {
+        ROOMY.find(rule, |program| {
+            hold(program, 1, held * MIB);
+            for (step, passes) in steps.iter().enumerate() {
+                program.mark(&format!("step {step}"));
+                program.mark("load");
+                let passes = passes.iter().map(|mib| {
+                    program.mark("forward");
+                    program.alloc(mib * MIB, "linear")
+                });
+                let graphs: Vec<_> = passes.collect();
+                program.mark(next);
+                program.free_all(graphs);
+            }
+        })
+    }
+
+    #[test]
+    fn kept_passes_in_full() {
+        // The first step does not count, although it keeps most.
+        let steps: &[&[u64]] = &[&[90, 90, 90], &[7, 8, 6], &[30, 32, 40, 48], &[4, 4, 4]];
+        assert_eq!(
+            lines(find(1, "Loss.Backward", steps)),
+            [
+                "1. The activations of 4 forward passes are live at once: 150.0 MiB instead of 37.5 MiB for one \
+                 pass [losses]",
+                "- The phase 'forward' runs 4 times before 'Loss.Backward', and each run leaves 30.0 MiB to 48.0 \
+                 MiB live",
+                "4 × linear: 150.0 MiB",
+                "> Call (loss / micro_batches).backward() after each micro-batch instead of summing the losses \
+                 and calling backward() once",
+                "117964800 bytes",
+            ]
+        );
+        assert_eq!(find(1, "optimizer", steps), None);
+    }
+
+    /// Of 300 MiB, 3 are worth a finding.
+    #[test]
+    fn passes_that_keep_little() {
+        let one: &[u64] = &[1, 1, 1];
+        assert_eq!(find(296, "backward", &[one; 4]).unwrap().bytes, 2 * MIB);
+        assert_eq!(find(298, "backward", &[one; 4]), None);
+    }
+
+    #[test]
+    fn memory_falls_in_a_pass() {
+        let found = ROOMY.find(rule, |program| {
+            for step in 0..4 {
+                program.mark(&format!("step {step}"));
+                let early = program.alloc(40 * MIB, "batch");
+                program.mark("forward");
+                let first = program.alloc(20 * MIB, "linear");
+                program.mark("forward");
+                program.free(early);
+                program.mark("forward");
+                let second = program.alloc(20 * MIB, "linear");
+                program.mark("backward");
+                program.free_all([first, second]);
+            }
+        });
+        assert_eq!(found, None);
     }
 }

@@ -152,7 +152,8 @@ fn remedy(phase: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY, hold, several};
+    use crate::diagnose::Finding;
+    use crate::diagnose::testing::{MIB, ROOMY, hold, lines, several};
 
     #[test]
     fn a_temporary_tensor_within_a_phase() {
@@ -191,5 +192,135 @@ mod tests {
             program.mark("b");
         });
         assert_eq!(found, None, "the peak lasts long");
+    }
+
+    /// Several phases, of which one has a short peak.
+    fn find(held: u64, peak: u64, phases: &[&str], highest: &str) -> Option<Finding> {
+        ROOMY.find(rule, |program| {
+            hold(program, 1, held * MIB);
+            for phase in phases {
+                program.mark(phase);
+                if *phase == highest {
+                    let large = program.alloc((peak - 1) * MIB, "softmax");
+                    program.scratch(MIB, "mul");
+                    program.free(large);
+                }
+                (0..4).for_each(|_| program.scratch(MIB, "mm"));
+            }
+        })
+    }
+
+    #[test]
+    fn fifteen_percent_above_the_phases() {
+        let phases = ["forward", "backward", "Optimizer"];
+        assert_eq!(
+            lines(find(170, 30, &phases, "backward")),
+            [
+                "1. 30.0 MiB of the peak of 200.0 MiB is live only briefly, in 'backward' [transient]",
+                "- At most 170.0 MiB is live at the phase boundaries, 15.0 % less than at the peak",
+                "1 × softmax: 29.0 MiB",
+                "1 × mul: 1.0 MiB",
+                "> Make temporary tensors smaller, or keep fewer at a time: `del logits` before backward(), a \
+                 loss computed in chunks of the sequence, or torch.utils.checkpoint around the largest part",
+                "31457280 bytes",
+            ]
+        );
+        assert_eq!(find(172, 30, &phases, "backward"), None, "of 202 MiB");
+    }
+
+    #[test]
+    fn the_remedy_depends_on_the_phase() {
+        let phases = [
+            "step 0",
+            "load",
+            "Forward",
+            "step 1",
+            "load",
+            "optimizer",
+            "generate",
+        ];
+        let tell = |highest: &str| {
+            let found = find(30, 70, &phases, highest).unwrap();
+            let (_, place) = found.headline.split_once("briefly").unwrap();
+            format!("{place}: {}", &found.remedy[..40])
+        };
+        assert_eq!(
+            tell("Forward"),
+            ", in 'Forward': Make temporary tensors smaller, or keep "
+        );
+        assert_eq!(
+            tell("optimizer"),
+            ", in 'optimizer': Use an optimizer that needs no temporary"
+        );
+        assert_eq!(
+            tell("generate"),
+            ", in 'generate': Make temporary tensors smaller, keep few"
+        );
+        assert_eq!(
+            tell("step 1"),
+            ", in 'step 1': Make temporary tensors smaller, keep few"
+        );
+    }
+
+    /// Memory returns to exactly this level, here to none at all.
+    #[test]
+    fn all_memory_is_freed_between_phases() {
+        let found = find(0, 60, &["forward", "backward", "optimizer"], "backward");
+        assert_eq!(found.unwrap().bytes, 60 * MIB);
+    }
+
+    /// A program without phases: the level in all but two of 250 events.
+    fn spike(peaks: u64) -> Option<Finding> {
+        ROOMY.find(rule, move |program| {
+            let held = program.alloc(100 * MIB, "weight");
+            for n in 0..120_u64 {
+                if n % 20 == 19 && n / 20 < peaks {
+                    let first = program.alloc(60 * MIB, "first");
+                    program.scratch(40 * MIB, "second");
+                    program.free(first);
+                } else {
+                    program.scratch((1 + n % 2) * MIB, "mm");
+                }
+            }
+            program.free(held);
+        })
+    }
+
+    #[test]
+    fn a_spike_without_phases() {
+        assert_eq!(
+            lines(spike(1)),
+            [
+                "1. 40.0 MiB of the peak of 200.0 MiB is live only briefly [transient]",
+                "- At most 160.0 MiB is live in 99 % of all events, 20.0 % less than at the peak",
+                "1 × second: 40.0 MiB",
+                "> Make temporary tensors smaller, keep fewer at a time, or compute them in place",
+                "41943040 bytes",
+            ]
+        );
+        assert_eq!(spike(3), None, "seldom, but in more than 1 % of the events");
+    }
+
+    /// Memory is high for six of 120 events, or for four events of a short program.
+    #[test]
+    fn a_short_peak() {
+        let find = |high: u64, others: u64| {
+            ROOMY.find(rule, move |program| {
+                hold(program, 1, 10 * MIB);
+                program.mark("forward");
+                (0..others).for_each(|_| program.scratch(MIB, "mm"));
+                let large = program.alloc(60 * MIB, "large");
+                program.mark("backward");
+                program.free(large);
+                program.mark("a");
+                let large = program.alloc(90 * MIB, "larger");
+                (0..high).for_each(|_| program.scratch(MIB, "mm"));
+                program.free(large);
+                program.mark("b");
+            })
+        };
+        assert!(find(1, 0).is_some());
+        assert_eq!(find(2, 0), None);
+        assert!(find(2, 47).is_some());
     }
 }

@@ -42,7 +42,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::rule;
-    use crate::diagnose::testing::{MIB, Scene};
+    use crate::diagnose::testing::{MIB, Scene, lines};
 
     #[test]
     fn a_threshold_needs_a_limit() {
@@ -62,5 +62,25 @@ mod tests {
             None
         );
         assert_eq!(find(""), None);
+    }
+
+    #[test]
+    fn a_threshold_without_a_limit_in_full() {
+        let scene = Scene::with_conf("garbage_collection_threshold:0.8");
+        let found = scene.find(rule, |program| {
+            program.scratch(30 * MIB, "");
+            program.scratch(60 * MIB, "");
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. garbage_collection_threshold:0.8 has no effect without a memory limit [collection]",
+                "- At the peak, 30.0 MiB is cached and never collected",
+                "> Remove it, or set a limit: per_process_memory_fraction, or \
+                 torch.cuda.set_per_process_memory_fraction, unless the program already calls it with less than \
+                 1.0",
+                "31457280 bytes, with 'garbage_collection_threshold:0.8,per_process_memory_fraction:0.95'",
+            ]
+        );
     }
 }

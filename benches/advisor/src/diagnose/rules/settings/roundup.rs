@@ -113,7 +113,7 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::{costly, gaps};
-    use crate::diagnose::testing::{MIB, Scene, hold};
+    use crate::diagnose::testing::{MIB, Scene, hold, lines};
 
     #[test]
     fn requests_just_above_a_division() {
@@ -142,5 +142,75 @@ mod tests {
         let explicit = "roundup_power2_divisions:[64:4,128:0,256:4]";
         assert_eq!(find(explicit, 130 * MIB), None);
         assert_eq!(find("", 130 * MIB), None);
+    }
+
+    #[test]
+    fn rounded_requests_in_full() {
+        let two = Scene::with_conf("roundup_power2_divisions:2");
+        let found = two.find(costly, |program| {
+            hold(program, 2, 65 * MIB);
+            hold(program, 1, 96 * MIB);
+        });
+        assert_eq!(
+            lines(found),
+            [
+                "1. roundup_power2_divisions costs 60.0 MiB [roundup]",
+                "- At the peak, 62.0 MiB is lost to rounding",
+                "- With the default settings, 228.0 MiB is reserved at the peak instead of 288.0 MiB, and memory \
+                 is taken from or returned to the device 3 times instead of 3",
+                "2 × several: 62.0 MiB",
+                "> Use more divisions, or remove the setting. `coalesce advise` ranks these settings among others",
+                "62914560 bytes, with ''",
+            ]
+        );
+        let other = Scene::with_conf("max_split_size_mb:20");
+        assert_eq!(
+            other.find(costly, |program| hold(program, 10, 65 * MIB)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_quarter_is_not_rounded() {
+        let scene = Scene::with_conf("roundup_power2_divisions:[64:4,128:4,256:1,512:0,1024:4]");
+        let find = |rounded: u64| {
+            scene.find(gaps, move |program| {
+                hold(program, 1, rounded);
+                hold(program, 1, 270 * MIB);
+                // Not rounded on purpose.
+                hold(program, 1, 600 * MIB);
+                hold(program, 2, 130 * MIB);
+                hold(program, 1, 260 * MIB);
+                hold(program, 1000, MIB / 2);
+            })
+        };
+        assert_eq!(
+            lines(find(200 * MIB)),
+            [
+                "1. roundup_power2_divisions does not round 33.3 % of the requested memory [roundup_gaps]",
+                "- These labels (in MiB) are not rounded: 256",
+                "- The largest request among them is for 270.0 MiB",
+                "2 × several: 530.0 MiB",
+                "> Give each label at least 2 divisions and cover all larger sizes with `>`, as in \
+                 roundup_power2_divisions:[256:8,512:4,1024:4,>:2]; the first element also applies to all smaller \
+                 sizes",
+                "0 bytes",
+            ]
+        );
+    }
+
+    #[test]
+    fn more_than_three_quarters_are_rounded() {
+        let find = |rounded: u64| {
+            Scene::with_conf("roundup_power2_divisions:[64:4,128:1]").find(gaps, move |program| {
+                hold(program, 1, 150 * MIB);
+                hold(program, 1, 51 * MIB);
+                hold(program, 7, 57 * MIB);
+                hold(program, 1, rounded);
+            })
+        };
+        // Of 600 MiB.
+        assert!(find(0).is_some());
+        assert_eq!(find(3 * MIB), None);
     }
 }
