@@ -102,4 +102,31 @@ mod tests {
         let unknown = CallSite::new("", None, 1, 0);
         assert!(unknown.to_string().contains("no frames"));
     }
+
+    #[test]
+    fn what_is_known_of_a_call_site_is_shown() {
+        let shown = |tag: &str, frame: Option<(&str, &str)>| {
+            let frames = frame.map(|(name, file)| Frame {
+                name: name.to_owned(),
+                filename: file.to_owned(),
+                line: 3,
+            });
+            let stack = Stack {
+                frames: frames.into_iter().map(Into::into).collect(),
+            };
+            CallSite::new(tag, Some(&stack), 1, 1 << 20).to_string()
+        };
+        let own = Some(("main", "/app/run.py"));
+        assert_eq!(shown("mm", own), "1 × mm at /app/run.py:3 main: 1.0 MiB");
+        assert_eq!(shown("mm (run.py:3)", own), "1 × mm (run.py:3): 1.0 MiB");
+        assert_eq!(shown("mm", None), "1 × mm: 1.0 MiB");
+        assert_eq!(shown("", own), "1 × /app/run.py:3 main: 1.0 MiB");
+        let torch = Some(("f", "/lib/site-packages/torch/functional.py"));
+        let site = "1 × mm at /lib/site-packages/torch/functional.py:3 f: 1.0 MiB";
+        assert_eq!(shown("mm", torch), site, "not to blame, but the only one");
+        assert_eq!(
+            shown("", None),
+            "1 × unknown call site (no frames, as in the backward pass): 1.0 MiB"
+        );
+    }
 }

@@ -273,3 +273,6 @@ impl<'a> Evidence<'a> {
 pub fn total(attributed: &[(usize, u64)]) -> u64 {
     attributed.iter().map(|&(_, bytes)| bytes).sum()
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,12 @@ pub struct Improvement {
     pub sentence: String,
 }
 
+/// `1 request fails`, `2 requests fail`
+pub(super) fn requests_that(fail: &str, number: u64) -> String {
+    let ending = if number == 1 { "s" } else { "" };
+    format!("{} {fail}{ending}", count(number, "request"))
+}
+
 /// Saving fewer driver calls than this is no improvement.
 const FEW_CALLS: u64 = 10;
 
@@ -32,7 +38,7 @@ impl Improvement {
             || then.ooms == ooms
                 && (evidence.is_significant(saved) || reserved <= reserved_now && fewer_calls);
         is_better.then(|| {
-            let unit = Unit::of(reserved_now);
+            let unit = Unit::of(reserved.max(reserved_now));
             let mut sentence = format!(
                 "With {}, {} is reserved at the peak instead of {}, and memory is taken from or returned to the \
                  device {} instead of {calls_now}",
@@ -42,8 +48,8 @@ impl Improvement {
                 count(calls, "time"),
             );
             if ooms > 0 {
-                let failures = count(then.ooms, "request");
-                sentence.push_str(&format!(", and {failures} fail instead of {ooms}"));
+                let failures = requests_that("fail", then.ooms);
+                sentence.push_str(&format!(", and {failures} instead of {ooms}"));
             }
             Self { saved, sentence }
         })

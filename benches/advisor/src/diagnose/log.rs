@@ -298,3 +298,6 @@ impl Observer for Log {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,3 +108,64 @@ fn in_common(one: &[usize], other: &[usize], counts: &mut [usize]) -> usize {
     }
     common
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The suffix of the places of request 0 between which requests are alike, for repetitions of these requests.
+    fn alike_in(repetitions: &[&[usize]], after: usize) -> Option<Vec<usize>> {
+        let mut kinds: Vec<usize> = repetitions.concat();
+        let places = kinds.iter().enumerate().filter(|(_, kind)| **kind == 0);
+        let places: Vec<usize> = places.map(|(at, _)| at).collect();
+        kinds.extend(vec![99; after]);
+        let mut counts = vec![0; 100];
+        let found = alike(&places, &kinds, &mut counts).map(<[usize]>::to_vec);
+        assert_eq!(counts, [0; 100], "left as they were");
+        found
+    }
+
+    const TEN: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+    #[test]
+    fn four_places_with_at_least_eight_requests_between() {
+        assert_eq!(alike_in(&[TEN; 4], 0), Some(vec![0, 10, 20, 30]));
+        assert_eq!(alike_in(&[TEN; 3], 0), None);
+        assert_eq!(alike_in(&[&TEN[..8]; 4], 0), Some(vec![0, 8, 16, 24]));
+        assert_eq!(alike_in(&[&TEN[..7]; 4], 0), None);
+    }
+
+    #[test]
+    fn nine_of_ten_requests_are_the_same() {
+        let one_differs: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 10];
+        let two_differ: &[usize] = &[0, 9, 2, 3, 4, 5, 6, 7, 11, 12];
+        let longer: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let two_longer: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+        let find = |second: &[usize]| alike_in(&[TEN, second, TEN, TEN, TEN, TEN, TEN], 0);
+        assert_eq!(find(one_differs), Some(vec![0, 10, 20, 30, 40, 50, 60]));
+        assert_eq!(
+            find(two_differ),
+            Some(vec![20, 30, 40, 50, 60]),
+            "those behind it"
+        );
+        assert_eq!(find(longer), Some(vec![0, 10, 21, 31, 41, 51, 61]));
+        assert_eq!(find(two_longer), Some(vec![22, 32, 42, 52, 62]));
+    }
+
+    #[test]
+    fn half_of_the_program() {
+        // From the first place to the last there are 30 requests.
+        assert!(alike_in(&[TEN; 4], 20).is_some());
+        assert_eq!(alike_in(&[TEN; 4], 21), None);
+    }
+
+    #[test]
+    fn requests_in_common_are_counted_once() {
+        let mut counts = [0; 5];
+        assert_eq!(
+            in_common(&[1, 1, 2, 3], &[1, 2, 2, 4, 1, 1], &mut counts),
+            3
+        );
+        assert_eq!(counts, [0; 5]);
+    }
+}

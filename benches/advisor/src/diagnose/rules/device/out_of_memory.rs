@@ -13,6 +13,7 @@ use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::text::{Unit, amount, capitalised, count, percent_of, quoted};
 
 use crate::diagnose::evidence::Moment;
+use crate::diagnose::improvement::requests_that;
 use crate::diagnose::log::Allocation;
 use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
@@ -175,8 +176,8 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
     match evidence.with_conf(&conf).map(|trial| trial.ooms) {
         Some(0) => (format!("With {name}, no request fails"), Some(conf)),
         Some(failed) if failed < evidence.tally.ooms => {
-            let failed = count(failed, "request");
-            (format!("With {name}, {failed} still fail"), None)
+            let failures = requests_that("still fail", failed);
+            (format!("With {name}, {failures}"), None)
         }
         Some(_) => {
             let limit = evidence.subject.limit;

@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
+use super::*;
 use crate::diagnose::diagnose;
-use crate::diagnose::steps::{StepSource, Steps};
+use crate::diagnose::steps::Steps;
 use crate::diagnose::testing::{MIB, Traced};
 
 const CALL: &str = "/lib/site-packages/torch/nn/modules/module.py:1775 _call_impl";
@@ -138,4 +141,181 @@ fn casts_of_parameters_in_layers_are_not_gradients() {
     }
     assert_eq!(steps(&program), None);
     assert_eq!(mistakes(&program), Vec::<&str>::new());
+}
+
+fn frame(file: &str, name: &str) -> Frame {
+    Frame {
+        name: name.to_owned(),
+        filename: file.to_owned(),
+        line: 7,
+    }
+}
+
+#[test]
+fn frames_of_optimizer_steps() {
+    for (file, name) in [
+        ("/torch/optim/optimizer.py", "wrapper"),
+        ("C:\\torch\\optim\\optimizer.py", "wrapper"),
+        ("/torch/optim/adam.py", "step"),
+    ] {
+        assert!(is_update(&frame(file, name)), "{file} {name}");
+    }
+    for (file, name) in [
+        ("/torch/optim/adam.py", "wrapper"),
+        ("/torch/optim/adam.py", "adamw"),
+        ("/torch/optim/lr_scheduler.py", "step"),
+        ("/app/optimizer.py", "wrapper"),
+        ("/app/train.py", "step"),
+    ] {
+        assert!(!is_update(&frame(file, name)), "{file} {name}");
+    }
+}
+
+/// A path ends at the first frame of PyTorch or of a module; decorators and launchers belong to it.
+#[test]
+fn the_path_of_a_stack() {
+    let names = |frames: &[(&str, &str)]| {
+        let frames = frames
+            .iter()
+            .rev()
+            .map(|(file, name)| Arc::new(frame(file, name)));
+        let stack = Stack {
+            frames: frames.collect(),
+        };
+        let outline = Outline::of(&stack);
+        let path: Vec<String> = path(&stack).map(|frame| frame.name.clone()).collect();
+        (path.join(" "), outline.calls_module, outline.is_backward)
+    };
+    let torch = |file: &str| format!("/lib/site-packages/torch/{file}");
+    let run = ("/app/run.py", "main");
+    let module = torch("nn/modules/module.py");
+    assert_eq!(
+        names(&[
+            run,
+            (&torch("utils/_contextlib.py"), "decorate"),
+            (&torch("autograd/grad_mode.py"), "no_grad"),
+            ("/app/loop.py", "step"),
+            (&module, "_call_impl"),
+            ("/app/model.py", "forward"),
+        ]),
+        ("main decorate no_grad step".to_owned(), true, false)
+    );
+    assert_eq!(
+        names(&[run, ("/app/model.py", "forward"), ("/app/a.py", "f")]),
+        ("main".to_owned(), true, false)
+    );
+    for launcher in [
+        "multiprocessing/spawn.py",
+        "distributed/run.py",
+        "distributed/elastic/agent.py",
+        "distributed/launcher/api.py",
+    ] {
+        let found = names(&[(&torch(launcher), "launch"), run]);
+        assert_eq!(found.0, "launch main", "{launcher}");
+    }
+    assert_eq!(names(&[(&torch("functional.py"), "f"), run]).0, "");
+    let autograd = torch("autograd/function.py");
+    assert!(
+        names(&[(&autograd, "apply"), run]).2,
+        "a function in the backward pass"
+    );
+    assert!(!names(&[run, (&autograd, "apply")]).2);
+    assert!(names(&[("??", "at::empty")]).2, "no Python frames");
+}
+
+#[test]
+fn the_line_that_is_reached_once_in_each_repetition() {
+    let find = |visits: &[(u64, usize)]| {
+        let lines = (0..).zip(visits).map(|(node, &(_, visits))| Line {
+            node,
+            visits: vec![0; visits],
+        });
+        let number = |line: &Line| visits[line.node as usize].0;
+        once_per_repetition(lines.collect(), number).map(|line| line.node)
+    };
+    // The numbers of lines, and how often each is reached.
+    assert_eq!(find(&[(9, 3), (8, 5), (6, 5), (7, 5), (1, 4)]), Some(2));
+    assert_eq!(
+        find(&[(9, 6), (8, 4)]),
+        Some(1),
+        "the one reached least often"
+    );
+    assert_eq!(
+        find(&[(9, 3), (8, 2), (7, 2)]),
+        Some(0),
+        "three times at least"
+    );
+    assert_eq!(find(&[(9, 2)]), None);
+    assert_eq!(find(&[(9, 3), (9, 3)]), Some(0));
+}
+
+/// Requests of one optimizer step are at most eight requests apart.
+#[test]
+fn optimizer_steps_of_one_caller() {
+    let updates = |between: usize| {
+        let mut program = Traced::new();
+        let optimizer = "/torch/optim/sgd.py:7 step";
+        program.request("a.py:1 main", MIB, false);
+        for caller in [2, 3, 2] {
+            program.request(&format!("a.py:{caller} main > {optimizer}"), MIB, false);
+            (0..between).for_each(|_| program.request("a.py:1 main", MIB, false));
+        }
+        program.gather(|evidence| evidence.updates.clone())
+    };
+    assert_eq!(updates(3), [2], "eight requests apart");
+    assert_eq!(updates(4), [2, 22], "without the other optimizer");
+}
+
+/// Each repetition makes ten requests at two lines, and these without Python frames.
+#[test]
+fn a_backward_pass_makes_three_requests() {
+    let found = |backward: usize| {
+        let mut program = Traced::new();
+        for _ in 0..4 {
+            (0..5).for_each(|_| program.request("train.py:20 main", MIB, false));
+            (0..5).for_each(|_| program.request("train.py:21 main", MIB, false));
+            (0..backward).for_each(|_| program.request("", MIB, false));
+        }
+        steps(&program).map(|steps| steps.events.iter().map(|step| step.start).collect())
+    };
+    assert_eq!(found(3), Some(vec![0, 26, 52, 78]));
+    assert_eq!(found(2), None);
+}
+
+/// Each repetition calls a module in whose stack layers repeat.
+#[test]
+fn three_layers() {
+    let found = |layers: usize| {
+        let mut program = Traced::new();
+        for _ in 0..4 {
+            program.request("serve.py:40 main", MIB, false);
+            for _ in 0..layers {
+                let layer = format!("serve.py:41 main > {CALL} > model.py:9 forward");
+                // Two requests of one layer.
+                (0..2).for_each(|_| program.request(&layer, MIB, false));
+                program.request(&format!("{layer} > {CALL} > a.py:3 forward"), MIB, false);
+            }
+        }
+        steps(&program).map(|steps| steps.events.len())
+    };
+    assert_eq!(found(3), Some(4));
+    assert_eq!(found(2), None);
+}
+
+/// The repetitions reach from the first visit of the line to the last request of its frame.
+#[test]
+fn a_loop_covers_half_of_the_program() {
+    let found = |others: usize| {
+        let mut program = Traced::new();
+        (0..others).for_each(|_| program.request("setup.py:1 main", MIB, false));
+        for _ in 0..3 {
+            program.request("train.py:20 main", MIB, false);
+            (0..3).for_each(|_| program.request("", MIB, false));
+            program.request("train.py:21 main", MIB, false);
+        }
+        steps(&program).map(|steps| steps.events.len())
+    };
+    // Of 28 and 29 requests, 14 are covered.
+    assert_eq!(found(13), Some(3));
+    assert_eq!(found(14), None);
 }

@@ -338,7 +338,7 @@ fn expandable_segments_would_help() {
     assert_eq!(
         find("", &[75, 40]),
         [
-            "- With 'expandable_segments:True', 1 request still fail",
+            "- With 'expandable_segments:True', 1 request still fails",
             "1 × wanted: 40.0 MiB",
             "> Reduce the memory needed at one time: a smaller batch or shorter inputs, torch.utils.checkpoint, \
              lower precision, or less optimizer state",
