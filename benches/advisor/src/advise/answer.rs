@@ -270,3 +270,6 @@ impl Facts<'_> {
         Unit::of(reserved.max(self.lower_bound()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -263,3 +263,6 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
     }
     sentences
 }
+
+#[cfg(test)]
+mod tests;

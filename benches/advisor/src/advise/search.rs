@@ -299,3 +299,6 @@ impl<'a> Search<'a> {
 pub(super) fn tolerance(lower_bound: u64) -> u64 {
     (lower_bound / 200).max(GRANULARITY)
 }
+
+#[cfg(test)]
+mod tests;

@@ -246,3 +246,6 @@ fn spreads(copies: &[CopyFigures]) -> Option<Spreads> {
         peak_reserved: ratios(|copy| copy.reserved)?,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,11 +9,17 @@ use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::families::program::Program;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 
+use super::search::candidates::CandidateGenerator;
+use super::search::sizes::RequestSizes;
+use super::search::{MinimumMemory, Search, TriedSettings};
+use super::simulator::{RunFigures, Simulator};
 use super::{Advice, AdviceRequest, Aim, advise, one_for_all};
 use crate::advise::answer::AnswerKind;
+use crate::diagnose::testing::{Written, hold};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -75,6 +81,58 @@ pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceR
         jobs: Jobs::default(),
         time_limit: None,
         copies: 0,
+    }
+}
+
+/// Passes a search to `look` that has tried these settings for a workload that requests 600 MiB.
+pub(super) fn with_search<T>(
+    change: impl FnOnce(AdviceRequest<'_>) -> AdviceRequest<'_>,
+    tried: Vec<TriedSettings>,
+    look: impl FnOnce(&AdviceRequest<'_>, &mut Search<'_>) -> T,
+) -> T {
+    let program = |program: &mut Program<'_>| hold(program, 6, 100 * MIB);
+    let workload = Cached::of(&Written(program)).unwrap();
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let request = change(request(&workload, &profile));
+    let sizes = RequestSizes::of(&workload).unwrap();
+    let simulator = Simulator::of(&request).unwrap();
+    let figures = simulator.observe("", &mut ());
+    let present = request.present;
+    let generator = CandidateGenerator::new(present, None, request.releases, request.release);
+    let deadline = Deadline::after(None);
+    let search = Search::begin(simulator, &sizes, generator, (present, figures), deadline);
+    let mut search = search.unwrap();
+    search.tried = tried;
+    look(&request, &mut search)
+}
+
+/// Settings under which the workload needs and reserves these MiB and spends some ms in the driver. The minimum is
+/// not known if it is 0.
+pub(super) fn tried(conf: &str, needs: u64, reserved: u64, driver_ms: u64) -> TriedSettings {
+    let with_room = RunFigures {
+        peak_reserved_bytes: reserved * MIB,
+        driver_time_ns: driver_ms * 1_000_000,
+        ..RunFigures::default()
+    };
+    TriedSettings {
+        on_device: with_room,
+        with_room,
+        minimum: match needs {
+            0 => MinimumMemory::AtLeast(600 * MIB),
+            needs => MinimumMemory::Exactly(needs * MIB),
+        },
+        ..TriedSettings::new(None, conf, 600 * MIB)
+    }
+}
+
+/// The same where requests fail on the device.
+pub(super) fn failing(tried: TriedSettings) -> TriedSettings {
+    TriedSettings {
+        on_device: RunFigures {
+            ooms: 2,
+            ..tried.on_device
+        },
+        ..tried
     }
 }
 

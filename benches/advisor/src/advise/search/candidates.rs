@@ -234,3 +234,6 @@ fn roundups(sizes: &RequestSizes) -> Vec<RoundupSetting> {
     }
     roundups
 }
+
+#[cfg(test)]
+mod tests;

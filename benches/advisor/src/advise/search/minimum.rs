@@ -123,3 +123,53 @@ fn narrow(
     };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::advise::tests::{tried, with_search};
+    use crate::diagnose::testing::MIB;
+
+    /// What is known of the minimum if time runs out when it lies between these MiB.
+    fn known(at_least: u64, suffices: u64) -> MinimumMemory {
+        with_search(
+            |request| request,
+            Vec::new(),
+            |_, search| {
+                let over = Deadline::after(Some(Duration::ZERO));
+                let mut settings = tried("", 0, 900, 1);
+                let bracket = Bracket::new(at_least * MIB, suffices * MIB);
+                narrow(&mut settings, search.simulator.until(over), bracket).unwrap();
+                settings.minimum
+            },
+        )
+    }
+
+    /// Half a percent of 600 MiB makes no difference, but less than two pages do not exist.
+    #[test]
+    fn what_is_known_to_the_tolerance_is_good_enough() {
+        assert_eq!(known(600, 602), MinimumMemory::Exactly(602 * MIB));
+        assert_eq!(known(600, 604), MinimumMemory::AtLeast(600 * MIB));
+    }
+
+    #[test]
+    fn a_minimum_below_a_bound() {
+        let found = |bound: u64, needs: u64| {
+            with_search(
+                |request| request,
+                Vec::new(),
+                |_, search| {
+                    let mut settings = tried("", needs, 900, 1);
+                    find_below(bound * MIB, &mut settings, search.simulator).unwrap();
+                    settings.minimum
+                },
+            )
+        };
+        // The workload needs 600 MiB; the tolerance is 3 MiB, and pages have 2.
+        assert_eq!(found(900, 0), MinimumMemory::Exactly(600 * MIB));
+        assert_eq!(found(603, 0), MinimumMemory::Exactly(600 * MIB));
+        assert_eq!(found(602, 700), MinimumMemory::AtLeast(600 * MIB));
+    }
+}

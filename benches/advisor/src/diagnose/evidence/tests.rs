@@ -159,7 +159,9 @@ fn half_as_many_driver_calls_are_an_improvement() {
 fn fewer_failed_requests_are_an_improvement() {
     let device = |conf| Scene(conf, 100 * MIB, None);
     let fill = |program: &mut Program<'_>| {
-        [60, 90, 200].map(|mib| program.scratch(mib * MIB, "mm"));
+        [60, 90, 200]
+            .into_iter()
+            .for_each(|mib| program.scratch(mib * MIB, "mm"));
     };
     let limited = "per_process_memory_fraction:0.5";
     let (saved, sentence) = improvement(device(limited), "", fill).unwrap();

@@ -93,7 +93,9 @@ fn free_ranges_of_expandable_segments_reach_the_limit() {
 #[test]
 fn oversize_blocks_in_full() {
     let found = Scene::with_conf("max_split_size_mb:64").find(costly, |program| {
-        [40, 64, 100].map(|mib| program.scratch(mib * MIB, "mm"));
+        [40, 64, 100]
+            .into_iter()
+            .for_each(|mib| program.scratch(mib * MIB, "mm"));
         burst(program, 8, 25 * MIB);
     });
     assert_eq!(

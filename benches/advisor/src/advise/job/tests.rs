@@ -1,0 +1,192 @@
+use std::path::Path;
+
+use coalesce_bench::measure::profile::{PUBLISHED, Profile};
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::families::program::Program;
+
+use super::*;
+use crate::advise::advise;
+use crate::advise::tests::request;
+use crate::diagnose::testing::{MIB, Written, hold, several};
+
+/// Ranks by their available memory and what they need now and then, in MiB; 0 if it is unknown.
+fn ranks(ranks: &[(u64, u64, u64)]) -> Vec<RankNeeds> {
+    let known = |mib: u64| (mib > 0).then_some(mib * MIB);
+    let ranks = (0..)
+        .zip(ranks)
+        .map(|(number, &(available, now, then))| RankNeeds {
+            rank: format!("rank {number}"),
+            available_bytes: available * MIB,
+            current_bytes: known(now),
+            then_bytes: known(then),
+        });
+    ranks.collect()
+}
+
+#[test]
+fn what_the_ranks_need_in_sentences() {
+    let expandable = Some("expandable_segments:True");
+    let said = |all: &[(u64, u64, u64)], worst, conf| sentences(&ranks(all), worst, conf);
+    assert_eq!(
+        said(
+            &[(100, 90, 80), (100, 95, 70), (100, 60, 60)],
+            1,
+            expandable
+        ),
+        [
+            "With 'expandable_segments:True' on all ranks, the rank that needs most needs 80.0 MiB instead of \
+             95.0 MiB.",
+            "Under the current settings rank 1 needs most, 95.0 MiB, and rank 2 needs least, 60.0 MiB: an \
+             imbalance of 36.8 %.",
+        ]
+    );
+    assert_eq!(
+        said(
+            &[(100, 130, 120), (100, 120, 100), (100, 60, 60)],
+            0,
+            expandable
+        ),
+        [
+            "2 of 3 ranks do not fit under their current settings.",
+            "With 'expandable_segments:True' on all ranks, the rank that needs most needs 120.0 MiB instead of \
+             130.0 MiB; 1 of 3 ranks still does not fit.",
+            "Under the current settings rank 0 needs most, 130.0 MiB, and rank 2 needs least, 60.0 MiB: an \
+             imbalance of 53.8 %.",
+        ]
+    );
+    assert_eq!(
+        said(
+            &[(100, 130, 120), (100, 120, 110), (100, 60, 60)],
+            0,
+            expandable
+        ),
+        [
+            "2 of 3 ranks do not fit under their current settings.",
+            "With 'expandable_segments:True' on all ranks, the rank that needs most needs 120.0 MiB instead of \
+             130.0 MiB; 2 of 3 ranks still do not fit.",
+            "Under the current settings rank 0 needs most, 130.0 MiB, and rank 2 needs least, 60.0 MiB: an \
+             imbalance of 53.8 %.",
+        ]
+    );
+    assert_eq!(
+        said(&[(100, 130, 130), (100, 100, 100)], 0, None),
+        [
+            "1 of 2 ranks does not fit under their current settings.",
+            "None of the settings that were tried makes more ranks fit, or saves memory on the rank that needs \
+             most.",
+            "Under the current settings rank 0 needs most, 130.0 MiB, and rank 1 needs least, 100.0 MiB: an \
+             imbalance of 23.1 %.",
+        ]
+    );
+    assert_eq!(
+        said(&[(100, 90, 90), (100, 90, 90)], 1, None),
+        [
+            "The current settings are fine: none that were tried are better for all ranks.",
+            "Under the current settings all ranks need the same, 90.0 MiB.",
+        ]
+    );
+    assert_eq!(
+        said(&[(100, 0, 0), (100, 90, 90)], 0, None),
+        [
+            "1 of 2 ranks does not fit under their current settings.",
+            "None of the settings that were tried makes more ranks fit, or saves memory on the rank that needs \
+             most.",
+        ]
+    );
+    assert_eq!(said(&[], 0, None), [""; 0]);
+}
+
+#[test]
+fn the_rank_that_needs_most() {
+    assert_eq!(most(&[Some(3), Some(7), Some(5)]), 7);
+    assert_eq!(most(&[Some(3), None]), u64::MAX);
+    assert_eq!(most(&[]), u64::MAX);
+}
+
+/// Two ranks, in whose segments a tensor keeps memory that the last request cannot use.
+fn advised<T>(look: impl FnOnce(&[AdviceRequest<'_>], Vec<Advice>) -> T) -> T {
+    let program = |more: u64| {
+        move |program: &mut Program<'_>| {
+            let whole = several(program, 2, (60 + more) * MIB);
+            program.free_all(whole);
+            hold(program, 1, 5 * MIB);
+            let rest = program.alloc((55 + more) * MIB, "rest");
+            hold(program, 1, 5 * MIB);
+            program.free(rest);
+            hold(program, 1, 70 * MIB);
+        }
+    };
+    let workloads = [0, 6].map(|more| Cached::of(&Written(program(more))).unwrap());
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let requests = workloads.each_ref().map(|workload| AdviceRequest {
+        capacity: 400 * MIB,
+        ..request(workload, &profile)
+    });
+    let ranks = requests.iter().map(|request| advise(request).unwrap());
+    look(&requests, ranks.collect())
+}
+
+#[test]
+fn a_job_in_full() {
+    advised(|requests, ranks| {
+        let job = one_for_all(requests, ranks, Deadline::after(None));
+        assert_eq!(
+            job.sentences,
+            [
+                "With 'max_split_size_mb:32' on all ranks, the rank that needs most needs 132.0 MiB instead of \
+                 202.0 MiB.",
+                "Under the current settings written needs most, 202.0 MiB, and written needs least, 190.0 MiB: an \
+                 imbalance of 5.9 %.",
+            ]
+        );
+        assert_eq!(
+            (job.conf.as_deref(), job.worst, job.format),
+            (Some("max_split_size_mb:32"), 1, 2)
+        );
+        let needs = job.needs.iter().map(|rank| {
+            let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes / MIB);
+            (
+                rank.available_bytes / MIB,
+                mib(rank.current_bytes),
+                mib(rank.then_bytes),
+            )
+        });
+        assert_eq!(
+            format!("{:?}", needs.collect::<Vec<_>>()),
+            "[(400, Some(190), Some(120)), (400, Some(202), Some(132))]"
+        );
+    });
+}
+
+/// A rank whose replay fails is not one that time ran out for.
+#[test]
+fn settings_that_a_rank_rejects() {
+    advised(|requests, mut ranks| {
+        let mut row = ranks[0].ranking[0].clone();
+        row.conf = "max_split_size_mb:1".to_owned();
+        row.is_advised = true;
+        row.least_capacity_bytes = None;
+        ranks[0].ranking.push(row);
+        assert!(proposed(&ranks).contains(&"max_split_size_mb:1".to_owned()));
+        let job = one_for_all(requests, ranks, Deadline::after(None));
+        assert!(!job.sentences.concat().contains("Time ran out"));
+        assert_ne!(job.conf.as_deref(), Some("max_split_size_mb:1"));
+    });
+}
+
+#[test]
+fn what_must_be_known_before() {
+    advised(|_, mut ranks| {
+        assert_eq!(caveats(&ranks, 0), [""; 0]);
+        ranks[0].answer.confidence.level = ConfidenceLevel::Estimate;
+        ranks[1].answer.confidence.level = ConfidenceLevel::RecordedPart;
+        assert_eq!(
+            caveats(&ranks, 2),
+            [
+                "The figures of 1 of 2 ranks are estimates; `coalesce advise` says why for each.",
+                "The beginning of 1 of 2 ranks is not recorded: their figures are of the recorded part.",
+                "Time ran out before 2 settings could be tried on all ranks; --time-limit sets the limit.",
+            ]
+        );
+    });
+}
