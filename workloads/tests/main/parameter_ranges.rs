@@ -1,6 +1,6 @@
 //! The range of every number that is a parameter of a family, and what is said of the numbers next to it.
 //!
-//! `fixtures/parameter-ranges.txt` lists the ranges. `COALESCE_RECORD=1 cargo test -p coalesce-workloads --test main
+//! `parameter-ranges.txt` lists the ranges. `COALESCE_RECORD=1 cargo test -p coalesce-workloads --test main
 //! parameter_ranges` writes it anew. Read the difference before it is committed.
 
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::common::table;
 /// Families that are not listed are not compared, so that one can be added without a change here.
 #[test]
 fn parameters_have_the_recorded_ranges() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parameter-ranges.txt");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/main/parameter-ranges.txt");
     if std::env::var_os("COALESCE_RECORD").is_some() {
         let ranges = |family| described(family, |parameter| found(family, parameter));
         let all: String = catalog::families().iter().map(ranges).collect();
