@@ -4,6 +4,7 @@
 //! undoing a free takes a block out of a free range. The free ranges are certain, because adjacent free
 //! blocks are always coalesced. [`Start::remarks`] lists what remains unknown.
 
+mod kinds;
 mod segment;
 
 use std::collections::BTreeMap;
@@ -14,11 +15,13 @@ use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::pytorch::restore::{self, RestoreError};
-use coalesce_alloc::pytorch::size::{self, SMALL_SEGMENT};
+use coalesce_alloc::pytorch::size::SMALL_SEGMENT;
 use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
+pub(super) use self::kinds::KindsByAddress;
+use self::kinds::kinds_of_unmapped;
 use self::segment::Segment;
 use super::settings::KnownSettings;
 use super::{Recording, skipped};
@@ -110,6 +113,7 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
     let mut past = Past {
         settings,
         kinds: KindsByAddress::of(recording, settings),
+        unmapped: kinds_of_unmapped(recording, settings),
         segments: recording
             .segments
             .iter()
@@ -122,7 +126,7 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
             Action::SegmentFree if recording.entry_pools.is_empty() => MempoolId::DEFAULT,
             _ => recording.pool_of(index),
         };
-        past.undo(entry, pool)
+        past.undo(index, entry, pool)
             .map_err(|reason| RecordingError::Entry {
                 index,
                 entry: *entry,
@@ -146,11 +150,18 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
 struct Past<'a> {
     settings: &'a Settings,
     kinds: KindsByAddress,
+    /// The pool kinds of the pages that entries unmap, by the index of the entry.
+    unmapped: BTreeMap<usize, PoolKind>,
     segments: BTreeMap<DeviceAddr, Segment>,
 }
 
 impl Past<'_> {
-    fn undo(&mut self, entry: &TraceEntry, pool: impl FnOnce() -> MempoolId) -> Result<(), String> {
+    fn undo(
+        &mut self,
+        index: usize,
+        entry: &TraceEntry,
+        pool: impl FnOnce() -> MempoolId,
+    ) -> Result<(), String> {
         let &TraceEntry { addr, size, .. } = entry;
         match entry.action {
             Action::Alloc => self.segment_around(addr)?.undo_alloc(addr, size),
@@ -162,7 +173,7 @@ impl Past<'_> {
             Action::SegmentAlloc => self.undo_segment_alloc(addr, size),
             Action::SegmentFree => self.undo_segment_free(entry, pool()),
             Action::SegmentMap => self.undo_map(addr, size),
-            Action::SegmentUnmap => self.undo_unmap(entry, pool()),
+            Action::SegmentUnmap => self.undo_unmap(index, entry, pool()),
             Action::Snapshot | Action::Oom => Ok(()),
         }
     }
@@ -232,14 +243,20 @@ impl Past<'_> {
     }
 
     /// Adds the pages and joins them with the runs before and behind them.
-    fn undo_unmap(&mut self, entry: &TraceEntry, pool: MempoolId) -> Result<(), String> {
+    fn undo_unmap(
+        &mut self,
+        index: usize,
+        entry: &TraceEntry,
+        pool: MempoolId,
+    ) -> Result<(), String> {
         let &TraceEntry { addr, size, .. } = entry;
         let end = DeviceAddr(
             addr.0
                 .checked_add(size)
                 .ok_or("its end exceeds the address space")?,
         );
-        let kind = self.kinds.within(addr, end);
+        let known = self.unmapped.get(&index).copied();
+        let kind = known.or_else(|| self.kinds.within(addr, end));
         let is_same = |run: &Segment| {
             let info = &run.info;
             let fits = kind.is_none_or(|kind| kind == info.kind);
@@ -341,32 +358,5 @@ impl Past<'_> {
     }
 }
 
-/// The pool kind that used each address, because entries about pages do not contain it.
-pub(super) struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
-
-impl KindsByAddress {
-    pub(super) fn of(recording: &Recording, settings: &Settings) -> Self {
-        let mut entries = recording.entries.iter();
-        let has_pages = entries.any(|entry| entry.action.is_about_pages());
-        let users = recording.entries.iter().filter(|entry| {
-            has_pages && matches!(entry.action, Action::Alloc | Action::FreeCompleted)
-        });
-        let kind_of = |entry: &TraceEntry| {
-            let rounded = size::round_size(entry.size, settings);
-            (entry.addr, rounded.map_or(PoolKind::Large, size::pool_kind))
-        };
-        Self(users.map(kind_of).collect())
-    }
-
-    /// The pool kind of the pages from `start` to `end`; none if no known block begins there.
-    fn within(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
-        let (_, &kind) = self.0.range(start..end).next()?;
-        Some(kind)
-    }
-
-    /// As [`Self::within`], or else the pool kind of the last block below, which may reach into the pages.
-    pub(super) fn around(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
-        let below = || self.0.range(..start).next_back().map(|(_, &kind)| kind);
-        self.within(start, end).or_else(below)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! Impossible recordings cause an error or a reported difference, never a panic.
 
+use std::time::{Duration, Instant};
+
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
@@ -177,6 +179,26 @@ fn address_ranges_beyond_any_device_are_refused() {
     };
     let error = verify(&vast, Known::default()).unwrap_err();
     assert!(error.to_string().contains("not whole pages"), "{error}");
+}
+
+#[test]
+fn a_verification_that_is_late_gives_up() {
+    let recording = record(PLAIN, 3);
+    let late = Known {
+        until: Some(Instant::now()),
+        ..Known::default()
+    };
+    let error = verify(&recording, late).unwrap_err();
+    assert_eq!(error.to_string(), "time ran out");
+    let hours = Duration::from_secs(10 * 3600);
+    let in_time = Known {
+        until: Instant::now().checked_add(hours),
+        ..late
+    };
+    assert_eq!(
+        verify(&recording, in_time),
+        verify(&recording, Known::default())
+    );
 }
 
 #[test]
