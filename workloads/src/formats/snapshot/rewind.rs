@@ -20,8 +20,7 @@ use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
-pub(super) use self::kinds::KindsByAddress;
-use self::kinds::kinds_of_unmapped;
+use self::kinds::{KindsByAddress, kinds_of_unmapped};
 use self::segment::Segment;
 use super::settings::KnownSettings;
 use super::{Recording, skipped};

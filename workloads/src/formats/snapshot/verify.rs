@@ -13,6 +13,7 @@ mod difference;
 pub(super) mod extents;
 mod first_guess;
 mod guesses;
+mod in_use;
 mod limit;
 mod observed;
 pub(super) mod pools;

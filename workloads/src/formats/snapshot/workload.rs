@@ -30,7 +30,7 @@ use self::pools::{PoolCalls, pool_calls};
 use self::waits::Waits;
 use super::calls::{Call, CallKind, calls};
 use super::consistent::is_consistent;
-use super::rewind::{KindsByAddress, RecordingError, Start, rewind};
+use super::rewind::{RecordingError, Start, rewind};
 use super::settings::KnownSettings;
 use super::verify::extents::{Extents, Owner, owner};
 use super::{Annotation, Recording, StackId};
@@ -156,8 +156,7 @@ fn state_at(
     }
     let mut bases: HashMap<DeviceAddr, DeviceAddr> = HashMap::new();
     if !owners.is_empty() {
-        let kinds = KindsByAddress::of(recording, &settings);
-        let extents = Extents::of(recording, start, &kinds);
+        let extents = Extents::of(recording, start, &settings);
         let memory = extents.most_memory(&settings);
         for (_, pages) in owners {
             bases.insert(pages.0, extents.base(pages, memory, &settings));

@@ -309,6 +309,13 @@ fn found_in(kind: Kind, programs: u64) -> String {
         let mut altered = recording.clone();
         alter(&mut altered, rng);
         add_releases(&mut outcomes, &recording, known);
+        let only_release = Known {
+            release: known.release,
+            ..Known::default()
+        };
+        // Private pools that are not recorded may be found or not.
+        let is_exact = verify(&recording, only_release).unwrap().is_exact();
+        assert!(is_exact || kind.pools, "seed {seed}");
         let [one, two] = lost.map(|lost| later(&recording, lost));
         for recording in [recording, one, two, altered] {
             add_recording_as(&mut outcomes, &recording, known);
@@ -395,7 +402,7 @@ fn programs_with_expandable_segments_are_judged_as_recorded() {
         streams: 2,
         ..PLAIN
     };
-    assert_found(kind, 100, "b5b7c5daa95c8e6c");
+    assert_found(kind, 100, "45e72691bbc2d237");
 }
 
 #[test]
@@ -407,7 +414,7 @@ fn programs_with_expandable_segments_on_a_small_device_are_judged_as_recorded() 
         memory: 160 * MIB,
         ..PLAIN
     };
-    assert_found(kind, 100, "7e9aff92cc03d864");
+    assert_found(kind, 100, "ef91f845877fbc1d");
 }
 
 #[test]

@@ -52,10 +52,10 @@ pub(super) fn kinds_of_unmapped(
 }
 
 /// The pool kind that used each address, because entries about pages do not contain it.
-pub(in super::super) struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
+pub(super) struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
 
 impl KindsByAddress {
-    pub(in super::super) fn of(recording: &Recording, settings: &Settings) -> Self {
+    pub(super) fn of(recording: &Recording, settings: &Settings) -> Self {
         let mut entries = recording.entries.iter();
         let has_pages = entries.any(|entry| entry.action.is_about_pages());
         let users = recording.entries.iter().filter(|entry| {
@@ -72,11 +72,5 @@ impl KindsByAddress {
     pub(super) fn within(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
         let (_, &kind) = self.0.range(start..end).next()?;
         Some(kind)
-    }
-
-    /// As [`Self::within`], or else the pool kind of the last block below, which may reach into the pages.
-    pub(in super::super) fn around(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
-        let below = || self.0.range(..start).next_back().map(|(_, &kind)| kind);
-        self.within(start, end).or_else(below)
     }
 }

@@ -13,7 +13,7 @@ use coalesce_alloc::settings::Settings;
 
 use super::super::Recording;
 use super::super::calls::{Call, calls};
-use super::super::rewind::{KindsByAddress, RecordingError, Start, rewind};
+use super::super::rewind::{RecordingError, Start, rewind};
 use super::extents::{Extents, Owner, owner};
 use super::pools::GoneSegments;
 
@@ -34,10 +34,9 @@ impl<'a> Prepared<'a> {
         let known = recording.settings_in(release)?;
         let start = rewind(recording, &known)?;
         let settings = known.settings;
-        let kinds = KindsByAddress::of(recording, &settings);
         Ok(Self {
             recording,
-            extents: Extents::of(recording, &start, &kinds),
+            extents: Extents::of(recording, &start, &settings),
             calls: Arc::new(calls(
                 recording,
                 settings.garbage_collection_threshold() > 0.0,
