@@ -4,6 +4,8 @@ use coalesce_alloc::driver::StreamId;
 use super::*;
 use crate::op::Answer;
 
+mod steps;
+
 const MIB: u64 = 1 << 20;
 
 /// The entry about a block, which is a segment of 20 MiB.
@@ -236,4 +238,108 @@ fn requests_are_directed_to_the_pools_of_their_segments() {
         "EndCapture",
     ];
     assert_eq!(operations(&program, &[5]), expected);
+}
+
+#[test]
+fn the_mark_of_a_failed_request_is_in_front_of_its_origin() {
+    for (tag, origin) in [
+        (
+            "failed when recorded: addmm (train.py:24)",
+            "addmm (train.py:24)",
+        ),
+        ("failed when recorded: ", ""),
+        ("failed when recorded", ""),
+        ("addmm: x", "addmm: x"),
+        ("", ""),
+    ] {
+        assert_eq!(without_mark(tag), origin, "{tag}");
+    }
+}
+
+/// Blocks in use before the first entry are requested first, those of private pools from these. The stack is that of
+/// blocks that live to the end.
+#[test]
+fn blocks_before_the_first_entry_are_requested_by_address() {
+    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
+
+    use super::super::{Frame, Stack};
+
+    let block = |number: u64, requested, state| {
+        BlockInfo::new(DeviceAddr(number * MIB), 4 * MIB, requested, state)
+    };
+    let (used, free) = (BlockState::ActiveAllocated, BlockState::Inactive);
+    let segment = |number: u64, stream, pool, blocks: Vec<BlockInfo>| SegmentInfo {
+        device: 0,
+        address: DeviceAddr(number * MIB),
+        stream: StreamId(stream),
+        kind: coalesce_alloc::stats::PoolKind::Large,
+        pool,
+        is_expandable: false,
+        blocks,
+    };
+    let stack = Stack {
+        frames: vec![Arc::new(Frame {
+            name: "forward".to_owned(),
+            filename: "train.py".to_owned(),
+            line: 24,
+        })],
+    };
+    let recording = Recording {
+        entries: vec![TraceEntry {
+            action: FreeRequested,
+            addr: DeviceAddr(108 * MIB),
+            size: 3 * MIB,
+            stream: StreamId(9),
+            time_us: 0,
+        }],
+        segments: vec![
+            segment(
+                100,
+                9,
+                MempoolId::DEFAULT,
+                vec![
+                    block(100, 3 * MIB, used),
+                    block(104, 0, free),
+                    block(108, 3 * MIB, BlockState::ActivePendingFree),
+                ],
+            ),
+            segment(200, 5, MempoolId(0, 3), vec![block(200, 0, used)]),
+        ],
+        stacks: vec![Stack::default(), stack],
+        block_stacks: [100, 108, 200]
+            .map(|number| (DeviceAddr(number * MIB), StackId(1)))
+            .into_iter()
+            .collect(),
+        ..Recording::default()
+    };
+    let program = RecordedWorkload::new("warm", &recording).unwrap();
+    let mut operations = Vec::new();
+    let mut note = |op: Op<'_>| {
+        operations.push(match op {
+            Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => format!("{id}: {} MiB on {stream}, {tag}", bytes / MIB),
+            Op::Pool(call) => format!("{call:?}"),
+            Op::RecordStream { id, stream } => format!("{id} on {stream}"),
+            Op::Free { id } => format!("free {id}"),
+            _ => return Ok(Answer::Done),
+        });
+        Ok(Answer::Done)
+    };
+    program.emit(&mut note).unwrap();
+    let origin = "forward (train.py:24)";
+    let expected = [
+        format!("0: 3 MiB on 2, {origin}"),
+        "1: 3 MiB on 2, ".to_owned(),
+        "Begin(MempoolId(0, 3))".to_owned(),
+        format!("2: 4 MiB on 1, {origin}"),
+        "End(MempoolId(0, 3))".to_owned(),
+        "1 on 3".to_owned(),
+        "free 1".to_owned(),
+    ];
+    assert_eq!(operations, expected);
+    assert_eq!(program.recorded_failures(), Some(0));
 }
