@@ -301,3 +301,6 @@ impl fmt::Display for Difference {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

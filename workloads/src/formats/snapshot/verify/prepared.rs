@@ -152,3 +152,91 @@ impl Deviation {
         (addr.offset_from(start) < bytes).then_some(start)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use Action::{Alloc, Oom, SegmentAlloc, SegmentFree, SegmentMap};
+    use coalesce_alloc::MempoolId;
+    use coalesce_alloc::driver::StreamId;
+    use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+    use coalesce_alloc::stats::PoolKind;
+
+    use super::super::super::calls::CallKind;
+    use super::super::super::calls::tests::entry;
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_range_around_an_address_begins_below_it() {
+        let ranges = [(100, 50), (200, 10)].map(|(start, bytes)| (DeviceAddr(start), bytes));
+        let deviation = Deviation {
+            ours: Vec::new(),
+            error: None,
+            ranges: ranges.into(),
+        };
+        let around = |addr| {
+            deviation
+                .range_around(DeviceAddr(addr))
+                .map(|start| start.0)
+        };
+        let found = [99, 100, 149, 150, 199, 200, 209, 210].map(around);
+        let (one, two) = (Some(100), Some(200));
+        assert_eq!(found, [None, one, one, None, None, two, two, None]);
+    }
+
+    /// A request takes a segment of 20 MiB that is returned, although the replay serves it from cached memory.
+    #[test]
+    fn a_served_request_that_took_memory_looks_like_one_of_an_unknown_pool() {
+        let block = BlockInfo::new(DeviceAddr(MIB), 20 * MIB, 0, BlockState::Inactive);
+        let segment = SegmentInfo {
+            device: 0,
+            address: DeviceAddr(MIB),
+            stream: StreamId::DEFAULT,
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable: false,
+            blocks: vec![block],
+        };
+        let history = [
+            entry(SegmentAlloc, 100 * MIB, 20 * MIB),
+            entry(Alloc, 100 * MIB, 20 * MIB),
+            entry(Action::FreeRequested, 100 * MIB, 20 * MIB),
+            entry(Action::FreeCompleted, 100 * MIB, 20 * MIB),
+            entry(SegmentFree, 100 * MIB, 20 * MIB),
+        ];
+        let recording = Recording {
+            conf: Some(String::new()),
+            entries: history.to_vec(),
+            segments: vec![segment],
+            ..Recording::default()
+        };
+        let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+        let call = Call::new(CallKind::Malloc, 0..2);
+        let is_unknown = |recorded: &[TraceEntry], ours: &[TraceEntry]| {
+            prepared.is_of_unknown_pool(&call, recorded, ours)
+        };
+        let recorded = &history[..2];
+        let served = [entry(Alloc, MIB, 20 * MIB)];
+        assert!(is_unknown(recorded, &served));
+        // The replay fails, or takes memory as well; or the recording takes none.
+        assert!(!is_unknown(recorded, &[entry(Oom, 1, 20 * MIB)]) && !is_unknown(recorded, &[]));
+        assert!(!is_unknown(recorded, &[history[0], served[0]]));
+        assert!(!is_unknown(&history[1..2], &served));
+        // Memory that is still there.
+        let kept = [entry(SegmentAlloc, 200 * MIB, 20 * MIB), history[1]];
+        assert!(!is_unknown(&kept, &served));
+        // Pages are looked for at the end.
+        let pages = |addr| [entry(SegmentMap, addr, 20 * MIB), history[1]];
+        assert!(is_unknown(&pages(100 * MIB), &served));
+        assert!(!is_unknown(&pages(MIB), &served) && !is_unknown(&pages(21 * MIB - 1), &served));
+        assert!(is_unknown(&pages(21 * MIB), &served) && is_unknown(&pages(MIB - 1), &served));
+        // With recorded pools, there is no unknown one.
+        let told = Recording {
+            entry_pools: vec![MempoolId::DEFAULT; history.len()],
+            ..recording.clone()
+        };
+        let prepared = Prepared::new(&told, Release::DEFAULT).unwrap();
+        assert!(!prepared.is_of_unknown_pool(&call, recorded, &served));
+    }
+}

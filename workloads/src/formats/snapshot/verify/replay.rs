@@ -363,3 +363,6 @@ fn is_same_but_for_order<'e>(
     };
     by_address(&mut { ours }) == by_address(&mut recorded.iter())
 }
+
+#[cfg(test)]
+mod tests;

@@ -223,3 +223,37 @@ fn common_segment_events(ours: &[TraceEntry], recorded: &[TraceEntry]) -> usize 
         .take_while(|(ours, recorded)| ours == recorded)
         .count()
 }
+
+#[cfg(test)]
+mod tests {
+    use Action::{Alloc, Oom, SegmentAlloc, SegmentFree, SegmentMap};
+
+    use super::super::super::calls::tests::entry;
+    use super::*;
+
+    #[test]
+    fn a_malloc_lands_where_the_last_entries_agree() {
+        let [one, two] = [1, 2].map(|addr| entry(Alloc, addr, 512));
+        let failed = entry(Oom, 1, 512);
+        let taken = entry(SegmentAlloc, 1, 512);
+        assert!(lands(&[one], &[one]) && lands(&[taken, one], &[two, one]));
+        assert!(!lands(&[one], &[two]) && !lands(&[failed], &[failed]));
+        assert!(!lands(&[], &[]) && !lands(&[one, taken], &[one, taken]));
+    }
+
+    #[test]
+    fn segments_are_counted_up_to_the_first_difference() {
+        let [a, b, c] = [1, 2, 3].map(|addr| entry(SegmentFree, addr, 512));
+        let alloc = entry(Alloc, 9, 512);
+        let mut other = b;
+        other.size += 512;
+        let common = common_segment_events;
+        assert_eq!(common(&[a, alloc, b, c], &[a, b, alloc, alloc, c]), 3);
+        assert_eq!(common(&[a, b, c], &[a, other, c]), 1);
+        assert_eq!(common(&[a, b], &[a, b, c]), 2);
+        assert_eq!(common(&[b, a], &[a, b]), 0);
+        let mapped = [SegmentMap, SegmentAlloc].map(|action| entry(action, 1, 512));
+        assert_eq!(common(&mapped[..1], &mapped[1..]), 0);
+        assert_eq!(common(&[alloc], &[alloc]), 0);
+    }
+}
