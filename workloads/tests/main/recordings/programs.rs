@@ -155,9 +155,10 @@ impl Program {
         }
         let index = self.rng.below(self.pools.len() as u64) as usize;
         let pool = self.pools.swap_remove(index);
-        let (in_pool, others) = self.live.drain(..).partition(|(_, of)| *of == pool);
+        let (in_pool, others): (Vec<_>, Vec<_>) =
+            self.live.drain(..).partition(|(_, of)| *of == pool);
         self.live = others;
-        for (addr, _) in Vec::<(DeviceAddr, MempoolId)>::from(in_pool) {
+        for (addr, _) in in_pool {
             self.call(|it| it.free(addr)).unwrap();
         }
         for _ in 0..self.allocator.pool_use_count(pool).unwrap() {

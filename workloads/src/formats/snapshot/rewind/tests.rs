@@ -311,21 +311,18 @@ fn unmapped_pages_are_joined_with_the_runs_beside_them() {
 fn mapped_pages_are_cut_out_of_their_run() {
     use PoolKind::Large;
 
-    let whole = run(Large, 80, &[(20, true), (20, false), (20, true)]);
-    let found = runs(&[(SegmentMap, 100, 20)], &[whole.clone()]);
+    let whole = [run(Large, 80, &[(20, true), (20, false), (20, true)])];
+    let found = runs(&[(SegmentMap, 100, 20)], &whole);
     assert_eq!(found, [(80, 20, Large), (120, 20, Large)]);
     let steps = [(SegmentMap, 80, 60), (Alloc, 80, 20), (Alloc, 120, 20)];
-    assert_eq!(
-        start(EXPANDABLE, &steps, &[whole.clone()]),
-        Start::default()
-    );
-    let used = error(EXPANDABLE, &[(SegmentMap, 80, 20)], &[whole.clone()]);
+    assert_eq!(start(EXPANDABLE, &steps, &whole), Start::default());
+    let used = error(EXPANDABLE, &[(SegmentMap, 80, 20)], &whole);
     assert!(
         used.contains("blocks of the pages are in use before they were mapped"),
         "{used}"
     );
     let beyond = (SegmentUnmap, u64::MAX / MIB, 20);
-    let beyond = error(EXPANDABLE, &[beyond], &[whole]);
+    let beyond = error(EXPANDABLE, &[beyond], &whole);
     assert!(
         beyond.contains("its end exceeds the address space"),
         "{beyond}"

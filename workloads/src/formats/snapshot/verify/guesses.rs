@@ -191,3 +191,6 @@ impl Guesses {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -182,4 +182,95 @@ mod tests {
             Some((DeviceAddr(1000), 50))
         );
     }
+
+    const MIB: u64 = 1 << 20;
+
+    /// A block of 4 MiB before the first entry, whose free completes in the recording or not, and a request of `size`
+    /// bytes right behind it, by mistake. The tail after it was lengthened from `before`; none if it cannot be the cause.
+    fn lengthened(size: u64, is_freed: bool, before: u64) -> Option<u64> {
+        use Action::{Alloc, FreeCompleted, FreeRequested};
+        use BlockState::{ActiveAllocated, Inactive};
+
+        use super::super::super::Recording;
+        use super::super::super::calls::tests::entry;
+        use coalesce_alloc::release::Release;
+
+        let base = DeviceAddr(100 * MIB);
+        let at_end = SegmentInfo {
+            address: base,
+            blocks: vec![BlockInfo::new(base, 20 * MIB, 0, Inactive)],
+            ..segment(&[])
+        };
+        let (other, end) = (base.0 + 30 * MIB, at_end.clone());
+        let mut entries = vec![entry(Alloc, other, MIB)];
+        if is_freed {
+            entries.extend([
+                entry(FreeRequested, base.0, 4 * MIB),
+                entry(FreeCompleted, base.0, 4 * MIB),
+            ]);
+        }
+        let call = entries.len();
+        entries.push(entry(Alloc, other + MIB, size));
+        if !is_freed {
+            entries.extend([
+                entry(FreeRequested, base.0, 4 * MIB),
+                entry(FreeCompleted, base.0, 4 * MIB),
+            ]);
+        }
+        let another = SegmentInfo {
+            address: DeviceAddr(other),
+            blocks: vec![
+                BlockInfo::new(DeviceAddr(other), MIB, MIB, ActiveAllocated),
+                BlockInfo::new(DeviceAddr(other + MIB), 19 * MIB, size, ActiveAllocated),
+            ],
+            ..segment(&[])
+        };
+        let recording = Recording {
+            conf: Some(String::new()),
+            entries,
+            segments: vec![end, another],
+            ..Recording::default()
+        };
+        let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+        assert_eq!(prepared.start.guessed, [base]);
+        // The replay has put it right behind the block, into a free range of 2 MiB.
+        let placed = base.offset(4 * MIB);
+        let rounded = size.next_multiple_of(512);
+        let replayed = SegmentInfo {
+            address: base,
+            blocks: vec![
+                BlockInfo::new(base, 4 * MIB, 4 * MIB, ActiveAllocated),
+                BlockInfo::new(placed, rounded, size, ActiveAllocated),
+                BlockInfo::new(placed.offset(rounded), 2 * MIB - rounded, 0, Inactive),
+                BlockInfo::new(placed.offset(2 * MIB), 14 * MIB, 0, ActiveAllocated),
+            ],
+            ..segment(&[])
+        };
+        let mut tails = Tails::default();
+        if before > 0 {
+            tails.0.insert(base, before);
+        }
+        let ours = [entry(Alloc, placed.0, size)];
+        let is_cause = tails.lengthen(&prepared, &ours, &[replayed.clone()], call);
+        assert!(
+            !tails.lengthen(&prepared, &[], &[replayed], call),
+            "no allocation"
+        );
+        is_cause.then(|| tails.0[&base])
+    }
+
+    #[test]
+    fn a_tail_is_just_long_enough_to_keep_the_request_out() {
+        // A request of 2 MiB would fit exactly; one of 1.5 MiB needs the tail to be half a MiB longer.
+        assert_eq!(lengthened(2 * MIB, false, 0), Some(512));
+        assert_eq!(lengthened(2 * MIB - 1, false, 0), Some(512));
+        assert_eq!(lengthened(3 * MIB / 2, false, 0), Some(MIB / 2 + 512));
+        // One that was found before is lengthened, to 1 MiB at most.
+        assert_eq!(lengthened(2 * MIB, false, MIB - 512), Some(MIB));
+        assert_eq!(lengthened(2 * MIB, false, MIB), None);
+        assert_eq!(lengthened(MIB + 512, false, 0), Some(MIB));
+        assert_eq!(lengthened(MIB, false, 0), None);
+        // The block is gone when the request is made.
+        assert_eq!(lengthened(2 * MIB, true, 0), None);
+    }
 }

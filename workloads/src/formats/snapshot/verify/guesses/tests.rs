@@ -1,0 +1,148 @@
+use Action::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc, SegmentFree, SegmentMap};
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::history::TraceEntry;
+use coalesce_alloc::release::Release;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState};
+use coalesce_alloc::stats::PoolKind;
+
+use super::super::super::Recording;
+use super::super::super::calls::tests::entry;
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A segment that is wholly in use at the end.
+fn segment(addr: u64, size: u64) -> SegmentInfo {
+    let (address, state) = (DeviceAddr(addr), BlockState::ActiveAllocated);
+    SegmentInfo {
+        device: 0,
+        address,
+        stream: StreamId::DEFAULT,
+        kind: PoolKind::Large,
+        pool: MempoolId::DEFAULT,
+        is_expandable: false,
+        blocks: vec![BlockInfo::new(address, size, size, state)],
+    }
+}
+
+fn recording(entries: &[TraceEntry], segments: Vec<SegmentInfo>) -> Recording {
+    Recording {
+        conf: Some(String::new()),
+        entries: entries.to_vec(),
+        segments,
+        ..Recording::default()
+    }
+}
+
+fn deviation(error: Option<Error>, ranges: &[(u64, u64)]) -> Deviation {
+    let ranges = ranges
+        .iter()
+        .map(|&(start, bytes)| (DeviceAddr(start), bytes));
+    Deviation {
+        ours: Vec::new(),
+        error,
+        ranges: ranges.collect(),
+    }
+}
+
+/// The calls, by their kind and their last entry.
+fn calls(guesses: &Guesses) -> Vec<(CallKind, Range<usize>)> {
+    let calls = guesses.calls.iter();
+    calls.map(|call| (call.kind, call.entries())).collect()
+}
+
+/// A segment is returned right before another is taken.
+#[test]
+fn returns_before_a_malloc_are_of_either_call() {
+    let entries = [
+        entry(FreeRequested, MIB, 20 * MIB),
+        entry(FreeCompleted, MIB, 20 * MIB),
+        entry(SegmentFree, MIB, 20 * MIB),
+        entry(SegmentAlloc, 100 * MIB, 30 * MIB),
+        entry(Alloc, 100 * MIB, 30 * MIB),
+        entry(FreeRequested, 100 * MIB, 30 * MIB),
+    ];
+    let mut end = segment(100 * MIB, 30 * MIB);
+    end.blocks[0].state = BlockState::ActivePendingFree;
+    let recording = recording(&entries, vec![end]);
+    let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+    let first = Guesses::first(&prepared, None);
+    use CallKind::{EmptyCache, Free, FreeRequest, Malloc};
+    let apart = [
+        (Free, 0..2),
+        (EmptyCache, 2..3),
+        (Malloc, 3..5),
+        (FreeRequest, 5..6),
+    ];
+    let together = [(Free, 0..2), (Malloc, 2..5), (FreeRequest, 5..6)];
+    // The device had no room for both segments.
+    assert_eq!(calls(&first), together);
+    let none = deviation(None, &[]);
+    let refine = |guesses: &Guesses, index| guesses.refine(&prepared, index, &none, &[]);
+    for other in [0, 2, 3] {
+        assert!(refine(&first, other).is_none(), "{other}");
+    }
+    let second = refine(&first, 1).unwrap();
+    assert!(second.must_help);
+    assert_eq!(calls(&second.guesses), apart);
+    // It is decided once.
+    for index in [1, 2] {
+        assert!(refine(&second.guesses, index).is_none());
+    }
+    let mut rejected = first.clone();
+    rejected.reject(second.guesses.clone());
+    assert_eq!(calls(&rejected), together);
+    assert!(refine(&rejected, 1).is_none());
+    // The other way round.
+    let mut undecided = second.guesses;
+    undecided.decided.clear();
+    for other in [0, 2, 3] {
+        assert!(refine(&undecided, other).is_none(), "{other}");
+    }
+    let again = refine(&undecided, 1).unwrap();
+    assert_eq!(calls(&again.guesses), together);
+    assert!(again.must_help && again.guesses.remarks().is_empty());
+}
+
+/// New pages lie where the range of another expandable segment is taken to reach.
+#[test]
+fn a_range_in_the_way_is_shorter() {
+    let entries = [
+        entry(SegmentMap, 100 * MIB, 20 * MIB),
+        entry(Alloc, 100 * MIB, 20 * MIB),
+    ];
+    let mut end = segment(100 * MIB, 20 * MIB);
+    end.is_expandable = true;
+    let recording = Recording {
+        conf: Some("expandable_segments:True".to_owned()),
+        ..recording(&entries, vec![end])
+    };
+    let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+    let first = Guesses::first(&prepared, None);
+    assert_eq!(first.memory, 1 << 41);
+    let known = Guesses::first(&prepared, Some(7));
+    assert_eq!(known.memory, 7);
+    let failed = || Some(Error::VirtualMemory(DriverError::OutOfMemory));
+    let refine = |guesses: &Guesses, error, ranges: &[(u64, u64)]| {
+        let refined = guesses.refine(&prepared, 0, &deviation(error, ranges), &[])?;
+        assert!(!refined.must_help);
+        Some(refined.guesses.memory)
+    };
+    // 45 small pages of 2 MiB fit between.
+    let range = [(9 * MIB, 1 << 40)];
+    assert_eq!(refine(&first, failed(), &range), Some(90 * MIB / 9 * 8));
+    let shortest = Guesses {
+        memory: 90 * MIB / 9 * 8 + 1,
+        ..first.clone()
+    };
+    assert_eq!(refine(&shortest, failed(), &range), Some(90 * MIB / 9 * 8));
+    let shorter = Guesses {
+        memory: 90 * MIB / 9 * 8,
+        ..first.clone()
+    };
+    assert_eq!(refine(&shorter, failed(), &range), None);
+    assert_eq!(refine(&first, None, &range), None);
+    assert_eq!(refine(&first, failed(), &[(9 * MIB, MIB)]), None);
+    assert_eq!(refine(&first, failed(), &[(100 * MIB, MIB)]), None);
+}
