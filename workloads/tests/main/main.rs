@@ -18,6 +18,7 @@ mod gone_pools;
 mod limits;
 mod models;
 mod parameter_ranges;
+mod opcodes;
 mod pickles;
 mod placement;
 mod public_traces;
