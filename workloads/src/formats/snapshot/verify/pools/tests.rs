@@ -277,3 +277,19 @@ fn suspects_are_what_only_we_return_and_the_first_difference() {
     assert!(suspects(4, &[-1, -2], &[-1, -2]).is_empty());
     assert_eq!(suspects(0, &[1, 2], &[2, 2]), [[one]]);
 }
+
+/// The segments of other times that begin between a segment and an address are few.
+#[test]
+fn a_segment_is_found_behind_63_of_another_time() {
+    let around = |others: u64| {
+        let large = (1000 * MIB, 1000 * MIB);
+        let others = (1..=others).map(|number| ((1000 + 2 * number) * MIB, 2 * MIB));
+        let lives = [large].into_iter().chain(others).flat_map(|(addr, size)| {
+            [SegmentAlloc, SegmentFree].map(|action| entry(action, addr, size))
+        });
+        let gone = gone_in(lives.collect(), Vec::new());
+        gone.around(DeviceAddr(1999 * MIB), 0)
+    };
+    let found = Some((DeviceAddr(1000 * MIB), 0));
+    assert_eq!([0, 1, 63, 64].map(around), [found, found, found, None]);
+}
