@@ -50,7 +50,7 @@ impl Source {
     /// If it cannot be read, or has more.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         match self {
-            Self::File(path) => limited(File::open(path)?),
+            Self::File(path) => limited(File::open(path)?, LARGEST_READ),
             Self::StandardInput => {
                 // The stream belongs to the process. A second reader would find it empty.
                 static IS_READ: AtomicBool = AtomicBool::new(false);
@@ -59,7 +59,7 @@ impl Source {
                         "named twice, but it can be read only once",
                     ));
                 }
-                limited(stdin().lock())
+                limited(stdin().lock(), LARGEST_READ)
             }
             Self::Memory(_, bytes) => Ok(bytes.as_ref().to_vec()),
         }
@@ -87,13 +87,12 @@ impl fmt::Display for Source {
     }
 }
 
-fn limited(source: impl Read) -> io::Result<Vec<u8>> {
+/// Reads at most so many bytes.
+fn limited(source: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(LARGEST_READ + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST_READ {
-        return Err(io::Error::other(format!(
-            "longer than {LARGEST_READ} bytes"
-        )));
+    source.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("longer than {most} bytes")));
     }
     Ok(bytes)
 }
@@ -171,5 +170,75 @@ impl fmt::Debug for Bytes {
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(bytes: &[u8]) -> Source {
+        Source::Memory("a\u{1b}".into(), bytes.to_vec().into())
+    }
+
+    #[test]
+    fn a_source_is_named_by_its_path() {
+        assert_eq!(Source::named("-"), Source::StandardInput);
+        let file = Source::named("./-");
+        assert_eq!(file, Source::File("./-".into()));
+        assert_eq!(
+            Source::from("-"),
+            Source::File("-".into()),
+            "a path is no name"
+        );
+        assert_eq!(
+            [file.path(), Source::StandardInput.path()],
+            [Path::new("./-"), Path::new("standard input")]
+        );
+        assert_eq!(memory(b"abc").to_string(), "a\\u{1b}");
+        let origin = Origin::of(memory(b"abc")).unwrap();
+        assert_eq!(
+            format!("{origin:?} {:?}", Bytes::from(vec![1, 2])),
+            r#"Memory("a\u{1b}", 3 bytes) 2 bytes"#
+        );
+        assert_eq!(origin.path(), Path::new("a\u{1b}"));
+    }
+
+    #[test]
+    fn a_source_is_read_up_to_a_limit() {
+        let read = |most| limited(&b"abcde"[..], most).map_err(|error| error.to_string());
+        assert_eq!([read(5), read(6)], [(); 2].map(|()| Ok(b"abcde".to_vec())));
+        assert_eq!(read(4), Err("longer than 4 bytes".to_owned()));
+        assert_eq!(memory(b"abc").read().unwrap(), b"abc");
+        assert_eq!(memory(b"abc").read_to_string().unwrap(), "abc");
+        let wrong = memory(b"\xff").read_to_string().unwrap_err();
+        assert_eq!(wrong.to_string(), "not UTF-8 text");
+        let file = Source::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        assert!(
+            file.read_to_string()
+                .unwrap()
+                .contains("coalesce-workloads")
+        );
+    }
+
+    #[test]
+    fn an_origin_is_opened_again_and_again() {
+        let mut text = String::new();
+        let origin = Origin::of(memory(b"abc")).unwrap();
+        for count in 1..3 {
+            let (mut content, size) = origin.open().unwrap();
+            content.read_to_string(&mut text).unwrap();
+            assert_eq!((size, &*text), (3, &*"abc".repeat(count)));
+        }
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = Origin::of(manifest.into()).unwrap();
+        assert!(file.kept.is_none(), "a file is read when it is needed");
+        let (mut content, size) = file.open().unwrap();
+        text.clear();
+        content.read_to_string(&mut text).unwrap();
+        assert_eq!(size, text.len() as u64);
+        let folder = Origin::of(env!("CARGO_MANIFEST_DIR").into()).unwrap_err();
+        assert_eq!(folder.kind(), io::ErrorKind::IsADirectory);
+        assert!(Origin::of("no/such/file".into()).is_err());
     }
 }
