@@ -236,7 +236,7 @@ mod tests {
         // The replay has put it right behind the block, into a free range of 2 MiB.
         let placed = base.offset(4 * MIB);
         let rounded = size.next_multiple_of(512);
-        let replayed = SegmentInfo {
+        let replayed = [SegmentInfo {
             address: base,
             blocks: vec![
                 BlockInfo::new(base, 4 * MIB, 4 * MIB, ActiveAllocated),
@@ -245,15 +245,15 @@ mod tests {
                 BlockInfo::new(placed.offset(2 * MIB), 14 * MIB, 0, ActiveAllocated),
             ],
             ..segment(&[])
-        };
+        }];
         let mut tails = Tails::default();
         if before > 0 {
             tails.0.insert(base, before);
         }
         let ours = [entry(Alloc, placed.0, size)];
-        let is_cause = tails.lengthen(&prepared, &ours, &[replayed.clone()], call);
+        let is_cause = tails.lengthen(&prepared, &ours, &replayed, call);
         assert!(
-            !tails.lengthen(&prepared, &[], &[replayed], call),
+            !tails.lengthen(&prepared, &[], &replayed, call),
             "no allocation"
         );
         is_cause.then(|| tails.0[&base])
