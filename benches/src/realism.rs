@@ -139,3 +139,67 @@ fn signed(value: f64) -> String {
     let hundredths = (100.0 * value).round();
     format!("{:+.2}", if hundredths == 0.0 { 0.0 } else { value })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(peak: u64, events: u64, efficiency: f64) -> Row {
+        Row {
+            peak_requested_bytes: peak << 20,
+            events,
+            efficiency: Some(efficiency),
+            ..Row::default()
+        }
+    }
+
+    /// A pair of which the generated one has this peak, these events and these efficiencies.
+    fn pair(peak: u64, events: u64, default: f64, expandable: f64) -> Pair {
+        Pair {
+            name: "some_trace",
+            recorded: [row(100, 1000, 0.5), row(100, 1000, 0.75)],
+            generated: [row(peak, events, default), row(1, 1, expandable)],
+        }
+    }
+
+    #[test]
+    fn a_pair_is_close_if_no_difference_is_beyond_its_limit() {
+        assert_eq!(
+            pair(150, 500, 0.75, 0.5).differences(),
+            [0.5, -0.5, 0.25, -0.25]
+        );
+        let close =
+            |peak, events, default, expandable| pair(peak, events, default, expandable).is_close();
+        assert!(close(100, 1000, 0.5, 0.75) && close(98, 801, 0.47, 0.72));
+        assert!(!close(104, 1000, 0.5, 0.75) && !close(96, 1000, 0.5, 0.75));
+        assert!(!close(100, 1201, 0.5, 0.75) && !close(100, 799, 0.5, 0.75));
+        assert!(!close(100, 1000, 0.55, 0.75) && !close(100, 1000, 0.45, 0.75));
+        assert!(!close(100, 1000, 0.5, 0.8) && !close(100, 1000, 0.5, 0.7));
+        assert!(!close(9, 9, 0.0, 0.0));
+        // The limit itself, which floating-point numbers have only here.
+        let mut exact = pair(100, 1000, EFFICIENCY, 0.75);
+        exact.recorded[0].efficiency = Some(0.0);
+        assert!(exact.is_close());
+    }
+
+    #[test]
+    fn the_table_has_signed_differences() {
+        let missing = Row::default();
+        let mut unknown = pair(100, 1000, 0.5, 0.75);
+        unknown.generated[1] = missing;
+        let table = markdown(&[pair(103, 801, 0.499_99, 0.751), unknown]);
+        assert_eq!(
+            table,
+            concat!(
+                "| recorded trace | peak requested, MiB | generated | events | generated | efficiency, default | generated | efficiency, expandable | generated | close |\n",
+                "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
+                "| some_trace | 100 | +3.00 % | 1000 | -19.90 % | 50.0 % | +0.00 | 75.0 % | +0.10 | **no** |\n",
+                "| some_trace | 100 | +0.00 % | 1000 | +0.00 % | 50.0 % | +0.00 | 75.0 % | -75.00 | **no** |\n",
+            )
+        );
+        assert_eq!(
+            [0.004, -0.004, 0.005, -0.006, 1.0].map(signed),
+            ["+0.00", "+0.00", "+0.01", "-0.01", "+1.00"]
+        );
+    }
+}

@@ -382,3 +382,6 @@ fn with_calls(row: Row, counts: &CallCounts) -> Row {
         ..row
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,8 +144,21 @@ mod tests {
         }
     }
 
-    /// A request for more than most devices have, when the deadline has passed.
-    struct LargeTooLate(Deadline);
+    /// A thousand operations.
+    struct Many;
+
+    impl Workload for Many {
+        fn name(&self) -> &'static str {
+            "many"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            (0..1000).try_for_each(|_| sink.op(Op::EmptyCache).map(|_| ()))
+        }
+    }
+
+    /// A request for so many bytes when the deadline has passed.
+    struct LargeTooLate(Deadline, u64);
 
     impl Workload for LargeTooLate {
         fn name(&self) -> &'static str {
@@ -157,7 +170,7 @@ mod tests {
             thread::sleep(self.0.remaining().unwrap_or_default());
             sink.op(Op::Malloc {
                 id: 0,
-                bytes: 1 << 40,
+                bytes: self.1,
                 stream: 0,
                 tag: "",
             })?;
@@ -167,13 +180,75 @@ mod tests {
 
     #[test]
     fn no_large_request_is_made_after_the_deadline() {
-        let deadline = Deadline::after(Some(Duration::from_millis(20)));
+        let ended = |bytes| {
+            let deadline = Deadline::after(Some(Duration::from_millis(20)));
+            let workload = UntilDeadline {
+                workload: &LargeTooLate(deadline, bytes),
+                deadline,
+            };
+            let mut made = 0;
+            let ended = workload.emit(&mut |_: Op<'_>| {
+                made += 1;
+                Ok(Answer::Done)
+            });
+            (ended.map_err(|error| error.to_string()), made)
+        };
+        assert_eq!(ended(4 << 30), (Err("stopped: time ran out".to_owned()), 1));
+        assert_eq!(ended((4 << 30) - 1), (Ok(()), 2));
+    }
+
+    #[test]
+    fn nothing_is_done_after_the_deadline_and_everything_without_one() {
+        let made = |limit| {
+            let workload = UntilDeadline {
+                workload: &Many,
+                deadline: Deadline::after(limit),
+            };
+            let mut made = 0;
+            let ended = workload.emit(&mut |_: Op<'_>| {
+                made += 1;
+                Ok(Answer::Done)
+            });
+            assert_eq!(workload.name(), "many");
+            (ended.is_ok(), made)
+        };
+        assert_eq!(made(None), (true, 1000));
+        assert_eq!(made(Some(Duration::from_secs(3600))), (true, 1000));
+        assert_eq!(made(Some(Duration::ZERO)), (false, 0));
+    }
+
+    /// The operation after 256 others is the first that is not made.
+    #[test]
+    fn the_clock_is_looked_at_every_256_operations() {
+        let deadline = Deadline::after(Some(Duration::from_millis(30)));
         let workload = UntilDeadline {
-            workload: &LargeTooLate(deadline),
+            workload: &Many,
             deadline,
         };
-        let ended = workload.emit(&mut |_: Op<'_>| Ok(Answer::Done));
-        assert!(ended.unwrap_err().to_string().contains("time ran out"));
+        let mut made = 0;
+        let ended = workload.emit(&mut |_: Op<'_>| {
+            thread::sleep(deadline.remaining().unwrap_or_default());
+            made += 1;
+            Ok(Answer::Done)
+        });
+        assert_eq!((ended.is_ok(), made), (false, 256));
+    }
+
+    #[test]
+    fn a_part_of_the_time_ends_earlier() {
+        let whole = Deadline::after(Some(Duration::from_secs(4000)));
+        let half = whole.at_percent(50);
+        assert_eq!(half.limit, Some(Duration::from_secs(2000)));
+        assert_eq!(half.started, whole.started);
+        let moment = whole.started.checked_add(Duration::from_secs(2000));
+        assert!(moment.is_some() && half.moment() == moment);
+        let left = half.remaining().unwrap();
+        assert!(left <= Duration::from_secs(2000) && left > Duration::from_secs(1000));
+        assert!(half.is_within(Duration::from_secs(2000)));
+        assert!(half.is_within(Duration::MAX) && !half.is_within(Duration::from_secs(900)));
+        let none = Deadline::after(None);
+        assert!(none.moment().is_none() && none.remaining().is_none());
+        assert!(!none.is_within(Duration::MAX));
     }
 
     #[test]

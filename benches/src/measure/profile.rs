@@ -185,4 +185,25 @@ mod tests {
         assert_eq!(costs.clearing.ns_per_mib, 2300);
         assert_eq!(costs.clearing.interval_ns, 7_500_000);
     }
+
+    #[test]
+    fn a_file_is_relative_to_the_folder_and_calls_may_be_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "source = 'mine'\n[calls]\nmalloc = { ns = 3, ns_per_mib = 5 }\nfree = {}\n[contention]\npercent = 7\n";
+        std::fs::write(folder.path().join("mine.toml"), text).unwrap();
+        let profile = Profile::load("mine.toml", folder.path()).unwrap();
+        assert_eq!((&*profile.name, &*profile.source), ("mine.toml", "mine"));
+        let malloc = Cost {
+            ns: 3,
+            ns_per_mib: 5,
+        };
+        let mut costs = Costs::default().with(CallKind::Malloc, malloc);
+        costs.contention_percent = 7;
+        assert_eq!(profile.costs, costs);
+        let missing = Profile::load("other.toml", folder.path()).unwrap_err();
+        assert!(
+            format!("{missing:#}")
+                .contains("other.toml (built-in profiles: published, h100, h200)")
+        );
+    }
 }

@@ -220,4 +220,101 @@ mod tests {
         assert_eq!(reader.join().unwrap(), b"a report");
         assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     }
+
+    #[test]
+    fn a_file_is_created_with_its_folder_and_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("one/two/results.csv");
+        ensure_writable(&file).unwrap();
+        assert!(!file.exists() && file.parent().unwrap().is_dir());
+        write(&file, b"first and longer").unwrap();
+        write(&file, b"second").unwrap();
+        ensure_writable(&file).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"second");
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn folders_and_files_that_may_not_be_written_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = |path: &Path| {
+            let written = write(path, b"new").unwrap_err().to_string();
+            assert_eq!(ensure_writable(path).unwrap_err().to_string(), written);
+            written
+        };
+        let of_folder = error(folder.path());
+        assert_eq!(
+            of_folder,
+            format!("cannot write {}", printable::path(folder.path()))
+        );
+        let file = folder.path().join("kept");
+        fs::write(&file, "old").unwrap();
+        error(&file.join("below"));
+        let mut readonly = fs::metadata(&file).unwrap().permissions();
+        readonly.set_readonly(true);
+        fs::set_permissions(&file, readonly).unwrap();
+        error(&file);
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn permissions_and_links_are_kept() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, b"new").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(
+            fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o604
+        );
+    }
+
+    #[test]
+    fn an_unfinished_file_is_beside_its_target_and_begins_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = |name: &str| {
+            let file = unfinished(&folder.path().join(name)).unwrap();
+            assert_eq!(file.path().parent(), Some(folder.path()));
+            file.path()
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
+        let short = beside("results.csv");
+        assert!(
+            short.starts_with("results.csv.") && short.ends_with(".unfinished"),
+            "{short}"
+        );
+        let long = beside(&format!("{}{}", "x".repeat(40), "y".repeat(200)));
+        assert!(long.starts_with(&format!("{}.", "x".repeat(40))), "{long}");
+        assert_eq!(folder_of(Path::new("a/b")), Path::new("a"));
+        assert_eq!(folder_of(Path::new("b")), Path::new("."));
+        assert_eq!(folder_of(Path::new("/")), Path::new("."));
+    }
+
+    #[test]
+    fn the_newest_results_are_those_with_the_last_date() {
+        let newest = newest().unwrap();
+        let name = newest.file_name().unwrap().to_str().unwrap();
+        let all = fs::read_dir(newest.parent().unwrap()).unwrap();
+        let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let dates = names.filter(|name| name.len() == 10 && name.starts_with("20"));
+        assert_eq!(dates.max().as_deref(), Some(name));
+        let traces = traces(None).unwrap();
+        assert!(traces.ends_with("workloads/traces") && traces.is_dir());
+        assert_eq!(
+            super::traces(Some(Path::new("given"))).unwrap(),
+            Path::new("given")
+        );
+    }
 }

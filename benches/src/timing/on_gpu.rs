@@ -101,3 +101,59 @@ fn call_times<D: Driver>(device: &Metered<D>) -> Vec<CallTimes> {
     let all = CallKind::ALL.into_iter().map(of);
     all.filter(|times| times.calls > 0).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::calls::Call;
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+    use coalesce_alloc::driver::tap::{Hook, Tap};
+
+    use super::*;
+
+    /// All calls in order.
+    #[derive(Default)]
+    struct Calls(Vec<String>);
+
+    impl Hook for Calls {
+        fn after(&mut self, call: &Call) {
+            self.0.push(call.to_string());
+        }
+    }
+
+    #[test]
+    fn warming_up_makes_one_call_of_each_kind() {
+        let device = SimDevice::new(&SimConfig::default());
+        let mut device = Tap::over(device, Calls::default());
+        warm_up(&mut device).unwrap();
+        assert_eq!(
+            device.hook().0.join("\n"),
+            concat!(
+                "event_record stream=(nil)\n",
+                "malloc 1 0x20000000000\n",
+                "free 0x20000000000\n",
+                "devsync",
+            )
+        );
+        assert_eq!(device.driver().used(), 0);
+    }
+
+    #[test]
+    fn only_calls_that_were_made_have_times() {
+        let costs = coalesce_alloc::driver::hooks::cost::Costs::default();
+        let mut device = metered(SimDevice::new(&SimConfig::default()), &costs);
+        let one = device.malloc(1).unwrap();
+        let two = device.malloc(1).unwrap();
+        device.free(one, 1).unwrap();
+        assert_eq!(metered::asked_bytes(&device), 1);
+        device.free(two, 1).unwrap();
+        device.malloc(7).unwrap();
+        let times = call_times(&device);
+        let calls: Vec<_> = times
+            .iter()
+            .map(|times| (times.kind, times.calls))
+            .collect();
+        assert_eq!(calls, [(CallKind::Malloc, 3), (CallKind::Free, 2)]);
+        assert!(times.iter().all(|times| times.ns > 0));
+        assert_eq!(metered::asked_bytes(&device), 7);
+    }
+}

@@ -1,5 +1,6 @@
 use std::slice::from_ref;
 
+use super::columns::Allowance;
 use super::*;
 use crate::measure::record::tests::row;
 use crate::measure::record::{KEY, PROVENANCE, TIMING};
@@ -334,4 +335,40 @@ fn only_what_fails_is_kept() {
     assert_eq!(kept(&limits(&["device_frees=2"])), failing);
     let all = (1, "retries device_allocs device_frees".to_owned(), timed());
     assert_eq!(kept(&exact()), all);
+}
+
+#[test]
+fn allowances_are_of_all_columns_or_of_one() {
+    let of = |text: &str| {
+        text.parse::<Allowed>()
+            .map_err(|error| format!("{error:#}"))
+    };
+    let allowed = |column, allowance| Ok(Allowed { column, allowance });
+    assert_eq!(of("5%"), allowed(None, Allowance::Share(0.05)));
+    assert_eq!(of("0%"), allowed(None, Allowance::Share(0.0)));
+    assert_eq!(
+        of("retries=2"),
+        allowed(Some("retries"), Allowance::Number(2.0))
+    );
+    assert_eq!(
+        of("retries=0"),
+        allowed(Some("retries"), Allowance::Number(0.0))
+    );
+    assert_eq!(of("ooms=2%"), allowed(Some("ooms"), Allowance::Share(0.02)));
+    let wrong =
+        || Err("expected a number or a percentage: expected a percentage such as 5%".to_owned());
+    for text in [
+        "retries=-1",
+        "retries=inf",
+        "retries=inf%",
+        "retries=NaN",
+        "retries=",
+        "retries=1=1%",
+    ] {
+        assert_eq!(of(text), wrong(), "{text}");
+    }
+    for column in ["cells", "torch", "sweep"] {
+        let message = format!("column '{column}' says which row it is and is not compared");
+        assert_eq!(of(&format!("{column}=1")), Err(message));
+    }
 }

@@ -98,6 +98,8 @@ fn sweeps_of_several_policies_keep_their_tight_devices() {
     }
     assert!(svg("timeline").contains("3 of 6 ways to run it"));
     assert!(!svg("timeline").contains("reserved, offline"));
+    let all = plots.iter().map(|(name, svg)| format!("{name} {svg}"));
+    assert_eq!(fingerprint(all), "730743ba16c628e1");
 }
 
 #[test]
