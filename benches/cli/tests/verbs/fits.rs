@@ -232,6 +232,8 @@ fn without_an_answer_the_reason_is_given() {
     quiet.failure(2, &["`true` did not use a GPU through PyTorch"]);
     let little = coalesce(&["fits", "--memory", "256MiB", "--", "true"], "", &[]);
     little.failure(2, &["--reserve-for-others leaves no memory"]);
+    let none = coalesce(&["fits", "--memory", "512MiB", "--", "true"], "", &[]);
+    none.failure(2, &["--reserve-for-others leaves no memory"]);
 }
 
 #[test]

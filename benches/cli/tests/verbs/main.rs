@@ -28,6 +28,8 @@ mod shell;
 mod streams;
 mod summary;
 mod sweep;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod verify;
 mod warm;
 
