@@ -87,9 +87,10 @@ impl Case {
             let contents = String::from_utf8_lossy(&contents);
             write!(text, "[{name}]\n{contents}").unwrap();
         }
+        // First, because it may be below the root.
         let text = text
-            .replace(&root, "")
-            .replace(out.to_str().unwrap(), "{out}");
+            .replace(out.to_str().unwrap(), "{out}")
+            .replace(&root, "");
         without_times(&text)
     }
 }
