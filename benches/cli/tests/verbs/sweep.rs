@@ -416,3 +416,54 @@ fn recordings_of_other_formats_can_be_swept() {
     fs::remove_file(&out).unwrap();
     swept("mine.pickle.xz").failure(1, &["a snapshot", "coalesce convert", "mine.pickle.xz"]);
 }
+
+/// One of two cells fails. The other is kept, so that it is not measured again.
+#[test]
+fn completed_cells_are_kept_when_others_fail() {
+    let folder = scratch_folder("sweep_failing");
+    let trace = "op,id,bytes,stream,tag\nalloc,1,184467440731615,0,a\n";
+    fs::write(folder.join("large.csv"), trace).unwrap();
+    let sweep = folder.join("sweep.toml");
+    let with = |capacities: &str| {
+        let text = format!(
+            "[settings]\ndefault = \"\"\n[[workload]]\ntraces = \"large.csv\"\n[[run]]\ncapacities = [{capacities}]\n"
+        );
+        fs::write(&sweep, text).unwrap();
+    };
+    with("\"least\", \"1TiB\"");
+    let out = folder.join("out.csv");
+    let failed = "1 cells failed; the completed cells are kept for the next run:\n  large, pytorch, default, least, up";
+    let first = run(&sweep, &out, &[]);
+    assert!(!first.err.contains("already done"), "{}", first.err);
+    first.failure(1, &[failed]);
+    let journal = fs::read_to_string(folder.join("out.csv.journal")).unwrap();
+    assert_eq!(journal.lines().count(), 3, "{journal}");
+    run(&sweep, &out, &[]).failure(1, &["coalesce: 1 cells are already done\n", failed]);
+    let quiet = run(&sweep, &out, &["--quiet"]);
+    assert!(!quiet.err.contains("already done"), "{}", quiet.err);
+    assert_eq!(
+        fs::read_to_string(folder.join("out.csv.journal")).unwrap(),
+        journal
+    );
+    assert!(!out.exists());
+    let printed = coalesce(&["sweep", text(&sweep), "--out", "-"], "", &[]);
+    printed.failure(1, &["1 cells failed; nothing is printed:\n  large, "]);
+
+    with("\"1TiB\", \"2TiB\"");
+    fs::remove_file(folder.join("out.csv.journal")).unwrap();
+    let ended = run(&sweep, &out, &[]);
+    assert_eq!(
+        ended.err,
+        format!("coalesce: 2 rows in {}\n", out.display())
+    );
+    let merged = folder.join("merged.csv");
+    let ended = coalesce(&["merge", text(&out), "--out", text(&merged)], "", &[]);
+    assert_eq!(
+        ended.err,
+        format!("coalesce: 2 rows in {}\n", merged.display())
+    );
+    let whole = fs::read_to_string(&out).unwrap();
+    assert_eq!(fs::read_to_string(&merged).unwrap(), whole);
+    let printed = coalesce(&["sweep", text(&sweep), "--out", "-"], "", &[]);
+    assert_eq!(printed.success(), whole);
+}
