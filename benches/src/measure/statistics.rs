@@ -196,6 +196,11 @@ mod tests {
         };
         near(p_value(&range(0..9), &range(9..18)), 0.000_41);
         near(p_value(&[1.0, 2.0, 3.0], &[3.0, 4.0, 5.0]), 0.121_23);
+        // Wherever the equal samples are.
+        let last = p_value(&[1.0, 2.0, 3.0], &[4.0, 5.0, 5.0]);
+        let first = p_value(&[-1.0, -2.0, -3.0], &[-4.0, -5.0, -5.0]);
+        assert_eq!(last, first);
+        assert_ne!(last, Some(0.1));
     }
 
     /// The interval is that of the resampled medians, which the seed fixes.

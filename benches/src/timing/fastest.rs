@@ -119,6 +119,8 @@ mod tests {
             };
             assert!(shorter(&fastest.allocator, &before.allocator));
             assert!(shorter(&fastest.yardstick, &before.yardstick));
+            let times = fastest.allocator.iter().chain(&fastest.yardstick);
+            assert!(times.clone().all(|&time| time < Duration::MAX));
             assert_eq!(
                 allocator.stats().allocation.all().allocated as u64,
                 walks * walk.pairs()

@@ -110,4 +110,25 @@ mod tests {
         assert_eq!(factors[CallKind::PoolMalloc as usize], 0.5);
         assert_eq!(factors[CallKind::PoolFree as usize], 3.0);
     }
+
+    #[test]
+    fn calls_without_a_time_tell_nothing() {
+        let rows = [
+            row("pytorch", CallKind::Malloc, 0, 5),
+            row("pytorch", CallKind::Free, 5, 0),
+            row("pytorch", CallKind::Map, 4, 6),
+            row("cuda_async", CallKind::Map, 100, 1),
+            row("cuda_async", CallKind::PoolMalloc, 0, 200),
+            row("pytorch", CallKind::PoolFree, 1, 9),
+        ];
+        let mut expected = [1.0; CallKind::COUNT];
+        expected[CallKind::Map as usize] = 1.5;
+        assert_eq!(factors(&rows), expected);
+        // The pages take more than all.
+        let rows = [
+            row("cuda_async", CallKind::Map, 100, 0),
+            row("cuda_async", CallKind::PoolMalloc, 10, 100),
+        ];
+        assert_eq!(factors(&rows), [1.0; CallKind::COUNT]);
+    }
 }

@@ -181,6 +181,38 @@ fn the_peak_by_the_count_of_the_device_is_kept() {
     });
 }
 
+/// Of equal peaks the last counts, in which the allocator has a larger part.
+#[test]
+fn what_was_asked_for_is_that_of_the_last_peak() {
+    with_cell("hot_4MiB", "pytorch", 1, |cell, _| {
+        let mut allocator = on(cell, device());
+        let mut peak = Peak::default();
+        let others = allocator.driver_mut().driver_mut().driver_mut();
+        let other = others.malloc(40 * MIB).unwrap();
+        allocator.malloc(30 * MIB, StreamId::DEFAULT).unwrap();
+        peak.update(&mut allocator, 7 << 30).unwrap();
+        assert_eq!([peak.device, peak.asked], [70 * MIB, 30 * MIB]);
+        let others = allocator.driver_mut().driver_mut().driver_mut();
+        others.free(other, 40 * MIB).unwrap();
+        allocator.malloc(40 * MIB, StreamId::DEFAULT).unwrap();
+        peak.update(&mut allocator, 7 << 30).unwrap();
+        assert_eq!([peak.device, peak.asked], [70 * MIB; 2]);
+    });
+}
+
+/// A walk of one pair takes far less than the time.
+#[test]
+fn walks_are_timed_call_by_call_until_the_time_is_over() {
+    with_cell("hot_4MiB", "pytorch", 1, |cell, walk| {
+        let mut allocator = on(cell, device());
+        let until = Deadline::after(Some(Duration::from_millis(200)));
+        let latencies = again(&mut allocator, walk, &mut walk.slots(), until, None).unwrap();
+        assert!(until.has_passed());
+        assert!(latencies.iter().all(|latency| latency.count > 1));
+        assert_eq!(latencies.len(), 2);
+    });
+}
+
 #[test]
 fn an_allocator_must_free_and_return_all_memory() {
     let torn_down = |change: &dyn Fn(&mut On<SimDevice>)| {
