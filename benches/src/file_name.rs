@@ -202,6 +202,9 @@ mod tests {
             ("com10", "com10"),
             ("comx", "comx"),
             ("xcom1", "xcom1"),
+            ("1com", "1com"),
+            ("x.con", "x.con"),
+            ("com1x", "com1x"),
         ] {
             assert_eq!(of(name), format!("{file}.svg"));
         }
