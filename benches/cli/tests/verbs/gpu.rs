@@ -284,3 +284,97 @@ fn a_failing_device_ends_the_measurement() {
     on_a_gpu("dies", &bench, &dies).failure(1, &["719"]);
     on_a_gpu("dies-too", &["profile"], &[("FAKE_FAIL", "cuMemMap:719:5")]).failure(1, &["719"]);
 }
+
+/// What a replay on a GPU leaves out is said, and only there.
+#[test]
+fn a_limit_of_the_workload_holds_on_a_gpu_only_under_pytorch() {
+    let trace = "op,id,bytes,stream,tag\nlimit,-1,104857600,0,\nalloc,1,5,0,a\n";
+    let limited = scratch("gpu-limited.csv", trace);
+    let limited = limited.to_str().unwrap();
+    let remark =
+        "The workload limits its memory, but on a GPU only the policy pytorch has such a limit.";
+    let says = |policy: &str, device: &str| {
+        let arguments = ["replay", limited, "--policy", policy, "--device", device];
+        on_a_gpu("limits", &arguments, &[])
+            .success()
+            .contains(remark)
+    };
+    assert!(says("tlsf", "cuda:0"));
+    assert!(!says("pytorch", "cuda:0") && !says("tlsf", "sim"));
+    let unlimited = scratch(
+        "gpu-unlimited.csv",
+        "op,id,bytes,stream,tag\nalloc,1,5,0,a\n",
+    );
+    let unlimited = unlimited.to_str().unwrap();
+    let plain = [
+        "replay", unlimited, "--policy", "tlsf", "--device", "cuda:0",
+    ];
+    let text = on_a_gpu("limits", &plain, &[]).success();
+    assert!(!text.contains("The workload"), "{text}");
+    for flags in [
+        ["--limit", "1GiB"],
+        ["--addresses", "up"],
+        ["--reserve-for-others", "1MiB"],
+        ["--capacity", "1GiB"],
+    ] {
+        let arguments = [&["replay", unlimited, "--device", "cuda:0"], &flags[..]].concat();
+        let words = ["apply to the simulated device only, not to cuda:0, "];
+        on_a_gpu("limits", &arguments, &[]).failure(1, &words);
+    }
+}
+
+/// The time is over before the second program.
+#[test]
+fn programs_for_which_there_is_no_time_are_named() {
+    let out = scratch("gpu-model.csv", "");
+    let model = |seconds: &str, out: &str| {
+        let arguments = [
+            "model",
+            "fragmentation_article",
+            "comb",
+            "--device",
+            "cuda:0",
+            "--rounds",
+            "1",
+            "--seconds",
+            seconds,
+            "--out",
+            out,
+        ];
+        on_a_gpu("model-time", &arguments, &[])
+    };
+    let none = model("0", "-");
+    assert!(
+        none.err
+            .contains("coalesce: not measured, out of time: fragmentation_article, comb\n"),
+        "{}",
+        none.err
+    );
+    assert_eq!(none.success(), "");
+    let all = model("3600", out.to_str().unwrap());
+    assert!(!all.err.contains("out of time"), "{}", all.err);
+    let text = all.success();
+    assert!(
+        text.contains("| fragmentation_article | pytorch | expandable |"),
+        "{text}"
+    );
+    assert!(text.contains("| comb | cuda_async | default |"), "{text}");
+    let programs = table(&out).into_iter().map(|row| row["program"].clone());
+    let programs: std::collections::BTreeSet<String> = programs.collect();
+    assert_eq!(programs.len(), 2);
+}
+
+#[test]
+fn changes_of_other_processes_are_not_made_on_a_gpu() {
+    let trace = "op,id,bytes,stream,tag\nothers,-1,104857600,0,\nalloc,1,5,0,a\n";
+    let changing = scratch("gpu-others.csv", trace);
+    let changing = changing.to_str().unwrap();
+    let remark = "The workload's changes of other processes' memory and of running kernels are not made on a GPU.";
+    let says = |device: &str| {
+        let arguments = ["replay", changing, "--device", device];
+        on_a_gpu("others", &arguments, &[])
+            .success()
+            .contains(remark)
+    };
+    assert!(says("cuda:0") && !says("sim"));
+}
