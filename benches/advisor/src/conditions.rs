@@ -233,3 +233,6 @@ impl Given {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

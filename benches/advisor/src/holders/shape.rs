@@ -88,3 +88,6 @@ fn humps(log: &Log, events: Range<u64>) -> Vec<Hump> {
     }
     humps
 }
+
+#[cfg(test)]
+mod tests;

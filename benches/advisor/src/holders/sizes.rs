@@ -47,3 +47,58 @@ pub(super) fn categories(
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Category::{OptimizerState, Parameters};
+    use super::*;
+
+    /// The categories of so many candidates of 10 bytes, and of two with sizes of their own, if a step has so many
+    /// gradients of 10 bytes and one of 20.
+    fn found(candidates: usize, gradients: usize, state: &[u64]) -> Vec<(usize, Category)> {
+        let mut all: Vec<Candidate> = (0..candidates).map(|index| (index, 10)).collect();
+        all.extend([(100, 20), (101, 30)]);
+        // The step with most gradients counts.
+        let most = [vec![10; gradients], vec![20]].concat();
+        let steps = match gradients {
+            0 => Vec::new(),
+            _ => vec![vec![10], most, vec![10, 10]],
+        };
+        let state: BTreeSet<u64> = state.iter().copied().collect();
+        let mut found: Vec<_> = categories(&all, &steps, &state).into_iter().collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Parameters come first, then state, and then the parameter of 20 bytes.
+    fn expected(parameters: usize, state: usize) -> Vec<(usize, Category)> {
+        let parameters_first = (0..parameters).map(|index| (index, Parameters));
+        let state = (parameters..parameters + state).map(|index| (index, OptimizerState));
+        parameters_first
+            .chain(state)
+            .chain([(100, Parameters)])
+            .collect()
+    }
+
+    #[test]
+    fn as_many_as_gradients_or_two_to_four_times_as_many() {
+        assert_eq!(found(2, 2, &[]), expected(2, 0));
+        assert_eq!(found(4, 2, &[]), expected(2, 2));
+        assert_eq!(found(8, 2, &[]), expected(2, 6));
+        assert_eq!(found(10, 2, &[]), expected(2, 0), "five times as many");
+        assert_eq!(found(3, 4, &[]), expected(3, 0));
+        assert_eq!(found(4, 0, &[]), [], "no gradients");
+    }
+
+    #[test]
+    fn a_few_may_be_something_else() {
+        assert_eq!(found(9, 4, &[]), expected(4, 4));
+        assert_eq!(found(10, 4, &[]), expected(4, 0));
+    }
+
+    #[test]
+    fn state_that_is_known_otherwise() {
+        assert_eq!(found(4, 2, &[10]), expected(2, 0));
+        assert_eq!(found(4, 2, &[20]), expected(2, 2));
+    }
+}

@@ -1,5 +1,6 @@
 use coalesce_alloc::snapshot::BlockState;
 use coalesce_workloads::families::program::Program;
+use coalesce_workloads::surroundings::Change;
 
 use super::*;
 use crate::diagnose::testing::{GIB, MIB, Scene, burst, hold};
@@ -96,4 +97,23 @@ fn the_history_gives_the_segments_and_blocks_after_every_event() {
             assert!(returned > 0 && pending > 0, "'{conf}' {returned} {pending}");
         });
     }
+}
+
+/// A block that still waits for a stream at the end never becomes free; a failed request has none.
+#[test]
+fn blocks_that_wait_at_the_end() {
+    let released = Scene("", 100 * MIB, None).gather(
+        |program| {
+            program.around(Change::HoldEvents(true));
+            let waits = program.alloc(9 * MIB, "waits");
+            let freed = program.alloc(20 * MIB, "freed");
+            program.free(freed);
+            program.scratch(500 * MIB, "too large");
+            program.record_stream(&waits, 1);
+            program.free(waits);
+            let _ = program.alloc(MIB, "stays");
+        },
+        |evidence| SegmentHistory::of(evidence).unwrap().released,
+    );
+    assert_eq!(released, [u64::MAX, 3, 5, u64::MAX]);
 }

@@ -95,13 +95,14 @@ mod tests {
 
     #[test]
     fn ten_percent_are_free() {
-        let find = |held, scratch| {
+        let find = |small, held, scratch| {
             ROOMY.find(rule, move |program| {
-                too_small(program, held, 0, scratch, 30)
+                hold(program, small, MIB);
+                too_small(program, held, 0, scratch, 30);
             })
         };
         assert_eq!(
-            lines(find(150, 20)),
+            lines(find(0, 150, 20)),
             [
                 "1. At the peak, 20.0 MiB is free but fragmented [fragmentation]",
                 "- 10.0 % of the 200.0 MiB reserved is free, in 1 block; the largest is 20.0 MiB, and the request \
@@ -113,8 +114,8 @@ mod tests {
                 "20971520 bytes, with 'expandable_segments:True'",
             ]
         );
-        assert_eq!(find(152, 18), None);
-        assert_eq!(find(152, 20), None, "of 202 MiB");
+        assert_eq!(find(0, 152, 18), None);
+        assert_eq!(find(2, 150, 20), None, "of 202 MiB");
     }
 
     #[test]

@@ -255,6 +255,42 @@ mod tests {
         assert_eq!(find(less), None);
     }
 
+    /// The free memory lies in two blocks.
+    #[test]
+    fn exactly_as_much_is_free_as_requested() {
+        let (a, b): (&[u64], &[u64]) = (&[18, 18], &[36]);
+        let found = ROOMY.find(rule, |program| {
+            for (step, sizes) in [a, a, b, a].iter().enumerate() {
+                program.mark(&format!("step {step}"));
+                let tensors: Vec<_> = sizes
+                    .iter()
+                    .map(|mib| program.alloc(mib * MIB, "mm"))
+                    .collect();
+                program.free_all(tensors);
+            }
+        });
+        assert_eq!(
+            lines(found)[2],
+            "- After the second step, 1 request took 36.0 MiB from the device although enough memory was free in \
+             the cache"
+        );
+    }
+
+    /// Of 1,920 MiB reserved, expandable segments save 96.
+    #[test]
+    fn five_percent_are_saved() {
+        let (a, b): (&[u64], &[u64]) = (&[60, 39, 40], &[60, 39, 20, 20]);
+        let find = |small: u64| {
+            ROOMY.find(rule, move |program| {
+                hold(program, 1, 1576 * MIB);
+                hold(program, small, MIB);
+                run(program, &[a, b, a, b, a, b]);
+            })
+        };
+        assert!(find(3).is_some());
+        assert_eq!(find(4), None, "of 1,922 MiB");
+    }
+
     /// The middle of the shares, sorted: 0 in the first steps, and then 100 %.
     #[test]
     fn half_of_the_warm_steps() {

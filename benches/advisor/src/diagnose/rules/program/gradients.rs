@@ -258,8 +258,9 @@ mod tests {
         renewed: u64,
         /// Tensors of 1 MiB that are live at the second.
         flat: u64,
-        /// The update before which the tensors of 1 MiB stay for good; none of them are freed then.
-        stay_at: u64,
+        /// The only step with tensors of 1 MiB, if it is not 0, and whether they stay for good.
+        flat_at: u64,
+        stay: bool,
     }
 
     const ALL: Between = Between {
@@ -267,7 +268,8 @@ mod tests {
         dropped: 400,
         renewed: 0,
         flat: 0,
-        stay_at: 0,
+        flat_at: 0,
+        stay: false,
     };
 
     /// Trains 400 parameters with gradients that stay, 100 MiB each.
@@ -284,8 +286,9 @@ mod tests {
                     renewed = several(program, between.renewed, QUARTER);
                     // Outputs.
                     renewed.extend(several(program, 4, 7 * MIB));
-                    let flat = several(program, between.flat, MIB);
-                    if update == between.stay_at {
+                    let is_flat = between.flat_at == 0 || between.flat_at == update;
+                    let flat = several(program, if is_flat { between.flat } else { 0 }, MIB);
+                    if between.stay {
                         flat.into_iter().for_each(|tensor| program.hold(tensor));
                     } else {
                         renewed.extend(flat);
@@ -358,19 +361,21 @@ mod tests {
     /// Gradients may be parts of larger tensors. The four largest are outputs.
     #[test]
     fn renewed_tensors_of_other_sizes() {
-        let flat = |flat, stay_at| {
+        let find = |flat, flat_at, stay| {
             find(Between {
                 dropped: 401,
                 flat,
-                stay_at,
+                flat_at,
+                stay,
                 ..ALL
             })
         };
-        assert!(flat(49, 0).is_some());
-        assert_eq!(flat(50, 0), None);
+        assert!(find(49, 0, false).is_some());
+        assert_eq!(find(50, 0, false), None);
+        assert_eq!(find(50, 2, false), None);
         // Tensors that stay for good are no gradients, unless it is unknown whether they stay.
-        assert!(flat(49, 1).is_some());
-        assert_eq!(flat(50, 3), None);
+        assert!(find(50, 2, true).is_some());
+        assert_eq!(find(50, 3, true), None);
     }
 
     #[test]

@@ -323,4 +323,20 @@ mod tests {
         assert_eq!(find(2, 0), None);
         assert!(find(2, 47).is_some());
     }
+
+    /// Memory is often in the middle between the usual level and the peak.
+    #[test]
+    fn the_middle_is_not_high() {
+        let find = |often: u64| {
+            ROOMY.find(rule, move |program| {
+                hold(program, 1, 100 * MIB);
+                program.mark("forward");
+                (0..20).for_each(|_| program.scratch(often, "mm"));
+                program.scratch(60 * MIB, "softmax");
+                program.mark("backward");
+            })
+        };
+        assert_eq!(find(30 * MIB).unwrap().bytes, 60 * MIB);
+        assert_eq!(find(31 * MIB), None);
+    }
 }

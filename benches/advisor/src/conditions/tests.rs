@@ -1,0 +1,388 @@
+use coalesce_alloc::history::Action;
+use coalesce_alloc::history::Action::{
+    Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree,
+};
+use coalesce_alloc::release::two;
+use coalesce_workloads::families::program::Program;
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::op::{Sink, Workload, WorkloadError};
+
+use super::*;
+use crate::diagnose::testing::{GIB, MIB, Written, hold, recording};
+
+/// A trace with conditions in its header.
+struct Named(RecordedConditions);
+
+impl Workload for Named {
+    fn name(&self) -> &'static str {
+        "named"
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        Written(|program: &mut Program<'_>| hold(program, 1, MIB)).emit(sink)
+    }
+
+    fn conditions(&self) -> Option<&RecordedConditions> {
+        Some(&self.0)
+    }
+}
+
+fn input(workload: impl Workload + 'static) -> Input {
+    Input {
+        workload: Box::new(workload),
+        recording: None,
+        coverage: None,
+        remarks: Vec::new(),
+    }
+}
+
+fn generated() -> Input {
+    input(Written(|program: &mut Program<'_>| hold(program, 1, MIB)))
+}
+
+fn named() -> Named {
+    Named(RecordedConditions {
+        device: 0,
+        conf: "max_split_size_mb:64".to_owned(),
+        release: two(9),
+        addresses: AddressPolicy::Down,
+        capacity: Some(20 * GIB),
+        limit: Some(10 * GIB),
+        limit_below: Some(11 * GIB),
+    })
+}
+
+/// A recording of entries: action, address and size. At the end, the blocks of these sizes at these addresses are freed
+/// and their segments returned.
+fn recorded(conf: Option<&str>, entries: &[(Action, u64, u64)], end: &[(u64, u64)]) -> Input {
+    let mut all = entries.to_vec();
+    for &(addr, size) in end {
+        let freed = [FreeRequested, FreeCompleted, SegmentFree];
+        all.extend(freed.map(|action| (action, addr, size)));
+    }
+    let recording = Recording {
+        conf: conf.map(str::to_owned),
+        ..recording(&all)
+    };
+    let workload = RecordedWorkload::new("recorded", &recording).unwrap();
+    Input {
+        coverage: Some(recording.coverage()),
+        recording: Some(recording),
+        ..input(workload)
+    }
+}
+
+/// The conditions in full: where they come from, and what they are.
+fn lines(given: &Given, input: &Input) -> Vec<String> {
+    let found = given.resolve(input, REFERENCE).unwrap();
+    let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(MIB));
+    let figures = format!(
+        "'{}' of '{}', capacity {:?}, others {}, limit {:?} below {:?}, {}, {}",
+        found.conf,
+        found.present,
+        (found.capacity != ROOMY).then_some(found.capacity / MIB),
+        found.others / MIB,
+        mib(found.limit),
+        mib(found.limit_below),
+        found.addresses.name(),
+        found.release,
+    );
+    let text = found.text();
+    assert!(text.ends_with("\n\n"));
+    text.lines()
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .chain([figures])
+        .collect()
+}
+
+fn all_given() -> Given {
+    Given {
+        conf: Some("expandable_segments:True".to_owned()),
+        capacity: Some(8 * GIB),
+        limit: Some(6 * GIB),
+        others: GIB,
+        addresses: Some(AddressPolicy::FirstFit),
+        torch: Some(two(8)),
+    }
+}
+
+#[test]
+fn conditions_of_a_generated_workload() {
+    assert_eq!(
+        lines(&Given::default(), &generated()),
+        [
+            "device memory: 80.00 GiB, because none is given",
+            "settings: the default settings, because none are given",
+            "addresses: up, the default",
+            "'' of '', capacity Some(81920), others 0, limit None below None, up, 2.15",
+        ]
+    );
+    assert_eq!(
+        lines(&all_given(), &generated()),
+        [
+            "device memory: 8.00 GiB, as requested",
+            "limit: 6.00 GiB, as requested",
+            "reserved for others: 1.00 GiB, as requested",
+            "settings: 'expandable_segments:True', as requested",
+            "addresses: firstfit, as requested",
+            "release: PyTorch 2.8, as given; replays follow the rules of 2.8",
+            "'expandable_segments:True' of 'expandable_segments:True', capacity Some(8192), others 1024, limit \
+             Some(6144) below None, firstfit, 2.8",
+        ]
+    );
+    let conditions = all_given().resolve(&generated(), REFERENCE).unwrap();
+    let input = generated();
+    let subject = conditions.subject(&input);
+    assert_eq!((subject.capacity, subject.limit), (7 * GIB, Some(6 * GIB)));
+}
+
+#[test]
+fn conditions_in_the_header_of_a_trace() {
+    assert_eq!(
+        lines(&Given::default(), &input(named())),
+        [
+            "device memory: 20.00 GiB, as recorded",
+            "limit: 10.00 GiB, as recorded",
+            "settings: 'max_split_size_mb:64', as recorded",
+            "addresses: down, as recorded",
+            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
+            "'max_split_size_mb:64' of 'max_split_size_mb:64', capacity Some(20480), others 0, limit Some(10240) \
+             below Some(11264), down, 2.9",
+        ]
+    );
+    let others = Given {
+        others: GIB,
+        ..Given::default()
+    };
+    assert_eq!(
+        lines(&others, &input(named())),
+        [
+            "device memory: 20.00 GiB, as recorded",
+            "limit: 10.00 GiB, as recorded",
+            "reserved for others: 1.00 GiB, as requested",
+            "settings: 'max_split_size_mb:64', as recorded",
+            "addresses: down, as recorded",
+            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
+            "'max_split_size_mb:64' of 'max_split_size_mb:64', capacity Some(21504), others 1024, limit \
+             Some(10240) below Some(11264), down, 2.9",
+        ]
+    );
+    let capacity = Given {
+        capacity: Some(8 * GIB),
+        ..Given::default()
+    };
+    assert_eq!(
+        lines(&capacity, &input(named())),
+        [
+            "device memory: 8.00 GiB, as requested",
+            "settings: 'max_split_size_mb:64', as recorded",
+            "addresses: down, as recorded",
+            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
+            "'max_split_size_mb:64' of 'max_split_size_mb:64', capacity Some(8192), others 0, limit None below \
+             None, down, 2.9",
+        ]
+    );
+    let mut unknown = named();
+    unknown.0.conf = "later:1,max_split_size_mb:64".to_owned();
+    unknown.0.capacity = None;
+    unknown.0.limit = None;
+    assert_eq!(
+        lines(&Given::default(), &input(unknown)),
+        [
+            "device memory: not recorded; simulated without a limit",
+            "settings: 'later:1,max_split_size_mb:64', as recorded; later is not simulated",
+            "addresses: down, as recorded",
+            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
+            "'max_split_size_mb:64' of 'later:1,max_split_size_mb:64', capacity None, others 0, limit None below \
+             None, down, 2.9",
+        ]
+    );
+    let found = Given::default().recorded(&input(named())).unwrap();
+    assert_eq!(found, Some(named().0));
+    assert_eq!(Given::default().recorded(&generated()).unwrap(), None);
+}
+
+#[test]
+fn conditions_of_another_policy() {
+    let found = Given::default().resolve(&input(named()), "direct").unwrap();
+    assert_eq!(
+        found.sources[2],
+        "settings: the default settings, because none are given"
+    );
+    assert_eq!(found.conf, "");
+}
+
+#[test]
+fn conditions_that_contradict() {
+    let error = |given: &Given| {
+        let found = given.resolve(&generated(), REFERENCE);
+        format!("{:#}", found.unwrap_err())
+    };
+    let unknown = Given {
+        conf: Some("later:1".to_owned()),
+        ..Given::default()
+    };
+    assert_eq!(
+        error(&unknown),
+        "--conf 'later:1': Unrecognized key 'later' in CUDA allocator config."
+    );
+    assert!(unknown.resolve(&generated(), "direct").is_ok());
+    let all = Given {
+        capacity: Some(GIB),
+        others: GIB,
+        ..Given::default()
+    };
+    assert_eq!(
+        error(&all),
+        "--reserve-for-others leaves no device memory for the workload"
+    );
+    let invalid = Given {
+        conf: Some("max_split_size_mb:1".to_owned()),
+        ..Given::default()
+    };
+    assert!(
+        invalid.resolve(&generated(), REFERENCE).is_ok(),
+        "the replay reports it"
+    );
+}
+
+/// Two tensors in segments of their own; a request fails while so many bytes are free on the device.
+fn failing(free: u64) -> Input {
+    recorded(
+        None,
+        &[
+            (SegmentAlloc, 1 << 40, 40 * MIB),
+            (Alloc, 1 << 40, 40 * MIB),
+            (SegmentAlloc, (1 << 40) + 40 * MIB, 30 * MIB),
+            (Alloc, (1 << 40) + 40 * MIB, 30 * MIB),
+            (Oom, free, 50 * MIB),
+        ],
+        &[(1 << 40, 40 * MIB), ((1 << 40) + 40 * MIB, 30 * MIB)],
+    )
+}
+
+#[test]
+fn conditions_of_a_recording_in_which_a_request_fails() {
+    let given = Given::default();
+    assert_eq!(
+        lines(&given, &failing(20 * MIB)),
+        [
+            "device memory: 90.0 MiB, all that this process could have: it held 70.0 MiB and 20.0 MiB were free \
+             when a request for 50.0 MiB failed; whatever else the device has was in use by others",
+            "settings: the default settings, because none are recorded",
+            "addresses: up, as recorded",
+            "release: an unknown release of PyTorch; replays follow the rules of 2.11",
+            "'' of '', capacity Some(90), others 0, limit None below None, up, 2.11",
+        ]
+    );
+    assert_eq!(
+        lines(&given, &failing(200 * MIB)),
+        [
+            "device memory: 270.0 MiB, reserved and free memory together when a request failed",
+            "limit: between 70.0 MiB and 120.0 MiB, inferred from the refusal of 50.0 MiB while the device had \
+             200.0 MiB free; replays use 70.0 MiB",
+            "settings: the default settings, because none are recorded",
+            "addresses: up, as recorded",
+            "release: an unknown release of PyTorch; replays follow the rules of 2.11",
+            "'' of '', capacity Some(270), others 0, limit Some(70) below Some(120), up, 2.11",
+        ]
+    );
+    let others = Given {
+        others: 10 * MIB,
+        ..Given::default()
+    };
+    assert_eq!(
+        lines(&others, &failing(20 * MIB)).last().unwrap(),
+        "'' of '', capacity Some(100), others 10, limit None below None, up, 2.11"
+    );
+    assert_eq!(
+        lines(&all_given(), &failing(200 * MIB)),
+        [
+            "device memory: 8.00 GiB, as requested",
+            "limit: 6.00 GiB, as requested",
+            "reserved for others: 1.00 GiB, as requested",
+            "settings: 'expandable_segments:True', as requested",
+            "addresses: firstfit, as requested",
+            "release: PyTorch 2.8, as given; replays follow the rules of 2.8",
+            "'expandable_segments:True' of 'expandable_segments:True', capacity Some(8192), others 1024, limit \
+             Some(6144) below None, firstfit, 2.8",
+        ]
+    );
+    let capacity = Given {
+        capacity: Some(GIB),
+        ..Given::default()
+    };
+    assert_eq!(
+        lines(&capacity, &failing(200 * MIB)),
+        [
+            "limit: none, because --capacity is given; the recorded process could reserve at least 70.0 MiB",
+            "device memory: 1.00 GiB, as requested",
+            "settings: the default settings, because none are recorded",
+            "addresses: up, as recorded",
+            "release: an unknown release of PyTorch; replays follow the rules of 2.11",
+            "'' of '', capacity Some(1024), others 0, limit None below None, up, 2.11",
+        ]
+    );
+    let recorded = Given::default()
+        .recorded(&failing(200 * MIB))
+        .unwrap()
+        .unwrap();
+    assert_eq!(recorded.limit.map(|bytes| bytes / MIB), Some(70));
+}
+
+/// The collector returns the older of two free segments before a third is taken.
+#[test]
+fn a_limit_under_which_the_collector_acts() {
+    let [a, b, c] = [0, 40, 90].map(|mib| (1 << 40) + mib * MIB);
+    let entries = [
+        (SegmentAlloc, a, 40 * MIB),
+        (Alloc, a, 40 * MIB),
+        (FreeRequested, a, 40 * MIB),
+        (FreeCompleted, a, 40 * MIB),
+        (SegmentAlloc, b, 50 * MIB),
+        (Alloc, b, 50 * MIB),
+        (FreeRequested, b, 50 * MIB),
+        (FreeCompleted, b, 50 * MIB),
+        (SegmentFree, a, 40 * MIB),
+        (SegmentAlloc, c, 60 * MIB),
+        (Alloc, c, 60 * MIB),
+        (FreeRequested, c, 60 * MIB),
+        (FreeCompleted, c, 60 * MIB),
+        (SegmentFree, b, 50 * MIB),
+        (SegmentFree, c, 60 * MIB),
+    ];
+    let input = recorded(Some("garbage_collection_threshold:0.5"), &entries, &[]);
+    assert_eq!(
+        lines(&Given::default(), &input),
+        [
+            "device memory: not recorded; simulated as more than the limit",
+            "limit: 165.0 MiB, found by trial: with it the garbage collector acts as recorded",
+            "settings: 'garbage_collection_threshold:0.5', as recorded",
+            "addresses: up, as recorded",
+            "release: PyTorch 2.0 or later, from the snapshot's keys; replays follow the rules of 2.11",
+            "'garbage_collection_threshold:0.5' of 'garbage_collection_threshold:0.5', capacity None, others 0, \
+             limit Some(165) below None, up, 2.11",
+        ]
+    );
+    let capacity = Given {
+        capacity: Some(GIB),
+        ..Given::default()
+    };
+    let found = capacity.resolve(&input, REFERENCE).unwrap();
+    assert_eq!(found.limit, None);
+}
+
+#[test]
+fn a_snapshot_without_a_history() {
+    assert!(require_history(&generated(), "x").is_ok());
+    assert!(require_history(&failing(MIB), "x").is_ok());
+    let mut empty = failing(MIB);
+    let coverage = empty.coverage.as_mut().unwrap();
+    coverage.extent = Extent::NoHistory;
+    let error = require_history(&empty, "x").unwrap_err().to_string();
+    assert!(
+        error.starts_with("x: the snapshot has no history"),
+        "{error}"
+    );
+}
