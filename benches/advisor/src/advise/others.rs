@@ -143,3 +143,46 @@ fn plan(simulator: &Simulator<'_>, policy: &'static str) -> anyhow::Result<Optio
     });
     Ok(planned.context("time ran out")??)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn other(policy: &'static str) -> OtherPolicy {
+        OtherPolicy {
+            policy,
+            summary: "",
+            unsupported: None,
+            error: None,
+            peak_reserved_bytes: None,
+            least_capacity_bytes: None,
+            on_device: None,
+        }
+    }
+
+    #[test]
+    fn policies_that_are_missing() {
+        let missing = |others: &[OtherPolicy]| missing(others).collect::<Vec<_>>();
+        assert_eq!(missing(&[]), SHOWN);
+        let some = [other("gmlake"), other("cuda_async"), other("direct")];
+        assert_eq!(missing(&some), [OWN, "offline", "stalloc"]);
+    }
+
+    #[test]
+    fn why_there_are_no_figures() {
+        assert_eq!(other("direct").obstacle(), None);
+        let failed = OtherPolicy {
+            error: Some("it fails".to_owned()),
+            ..other("direct")
+        };
+        assert_eq!(failed.obstacle().as_deref(), Some("it fails"));
+        let lacks = OtherPolicy {
+            unsupported: Some("streams"),
+            ..failed
+        };
+        assert_eq!(
+            lacks.obstacle().as_deref(),
+            Some("does not support streams")
+        );
+    }
+}

@@ -308,3 +308,117 @@ fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
     assert!(sentences(Some(Duration::ZERO)).contains(ran_out));
     assert!(!sentences(None).contains("Time ran out"));
 }
+
+/// What others hold is not part of the limit that the collector needs; a program with a limit needs no other.
+#[test]
+fn the_limit_of_the_collector() {
+    let collector = |limit| {
+        let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+            capacity: 4000 * MIB,
+            others: 1600 * MIB,
+            limit,
+            ..request
+        });
+        let rows = advice.unwrap().ranking;
+        let conf = rows.into_iter().map(|row| row.conf);
+        let conf = conf.filter(|conf| conf.starts_with("garbage_collection_threshold"));
+        conf.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        collector(None),
+        ["garbage_collection_threshold:0.5,per_process_memory_fraction:0.6",]
+    );
+    assert_eq!(
+        collector(Some(2000 * MIB)),
+        ["garbage_collection_threshold:0.5"]
+    );
+}
+
+#[test]
+fn items_as_part_of_a_sentence() {
+    let listed = |items: &[&str]| {
+        let items: Vec<String> = items.iter().map(|&item| item.to_owned()).collect();
+        super::listed(&items)
+    };
+    assert_eq!(listed(&[]), "");
+    assert_eq!(listed(&["a"]), "a");
+    assert_eq!(listed(&["a", "b"]), "a and b");
+    assert_eq!(listed(&["a", "b", "c", "d"]), "a, b, c and d");
+}
+
+#[test]
+fn memory_that_is_available() {
+    let available = |others: u64, limit: Option<u64>, below: Option<u64>| {
+        with_search(
+            |request| AdviceRequest {
+                capacity: 1000 * MIB,
+                others: others * MIB,
+                limit: limit.map(|mib| mib * MIB),
+                limit_below: below.map(|mib| mib * MIB + 1),
+                ..request
+            },
+            Vec::new(),
+            |request, search| {
+                let both = [search.simulator.available(), request.most_available()];
+                both.map(|bytes| bytes / MIB)
+            },
+        )
+    };
+    assert_eq!(available(0, None, None), [1000, 1000]);
+    assert_eq!(available(100, None, None), [900, 900]);
+    assert_eq!(available(2000, None, None), [0, 0]);
+    assert_eq!(available(100, Some(950), None), [900, 900]);
+    assert_eq!(available(100, Some(700), None), [700, 700]);
+    assert_eq!(available(100, Some(700), Some(800)), [700, 800]);
+    assert_eq!(available(100, Some(700), Some(990)), [700, 900]);
+}
+
+/// Under a limit the device may be small; without one the device is all there is.
+#[test]
+fn memory_with_which_the_workload_completes() {
+    let fits = |others: u64, limit: Option<u64>, mib: u64| {
+        with_search(
+            |request| AdviceRequest {
+                capacity: 2000 * MIB,
+                others: others * MIB,
+                limit: limit.map(|mib| mib * MIB),
+                ..request
+            },
+            Vec::new(),
+            |_, search| search.simulator.fits("pytorch", "", mib * MIB).unwrap(),
+        )
+    };
+    for (others, limit) in [(0, None), (300, None), (0, Some(700)), (300, Some(700))] {
+        assert!(fits(others, limit, 600) && !fits(others, limit, 598));
+    }
+}
+
+/// Figures on a larger device are those on the given one if memory was never returned.
+#[test]
+fn figures_with_room() {
+    let figures = |capacity: u64| {
+        with_search(
+            |request| AdviceRequest {
+                capacity: capacity * MIB,
+                ..request
+            },
+            Vec::new(),
+            |_, search| search.simulator.both("pytorch", "").unwrap(),
+        )
+    };
+    let (on_device, with_room) = figures(600);
+    assert_eq!(on_device, with_room);
+    let shown = (
+        on_device.peak_reserved_bytes / MIB,
+        on_device.device_allocs,
+        on_device.ooms,
+    );
+    assert_eq!(shown, (600, 6, 0));
+    assert!(on_device.driver_calls >= 6 && on_device.driver_time_ns > 0);
+    let (on_device, with_room) = figures(550);
+    assert_eq!(
+        (on_device.ooms, on_device.retries, with_room.ooms),
+        (1, 1, 0)
+    );
+    assert_eq!(with_room.peak_reserved_bytes, 600 * MIB);
+}

@@ -60,5 +60,12 @@ mod tests {
         let mut constant = Vec::new();
         push(&mut constant, vec![5; 100]);
         assert_eq!(constant.len(), 100);
+        // Differences from −64 to 63 take one byte.
+        let length = |column: [u64; 3]| {
+            let mut bytes = Vec::new();
+            push(&mut bytes, column);
+            bytes.len()
+        };
+        assert_eq!([length([63, 126, 62]), length([64, 128, 63])], [3, 6]);
     }
 }

@@ -167,7 +167,14 @@ fn settings_that_a_rank_rejects() {
         row.is_advised = true;
         row.least_capacity_bytes = None;
         ranks[0].ranking.push(row);
-        assert!(proposed(&ranks).contains(&"max_split_size_mb:1".to_owned()));
+        assert_eq!(
+            proposed(&ranks),
+            [
+                "expandable_segments:True",
+                "max_split_size_mb:1",
+                "max_split_size_mb:32",
+            ]
+        );
         let job = one_for_all(requests, ranks, Deadline::after(None));
         assert!(!job.sentences.concat().contains("Time ran out"));
         assert_ne!(job.conf.as_deref(), Some("max_split_size_mb:1"));

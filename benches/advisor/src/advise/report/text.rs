@@ -440,3 +440,6 @@ pub fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests;

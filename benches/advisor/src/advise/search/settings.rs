@@ -329,4 +329,54 @@ mod tests {
         };
         assert!(unknown.is_valid(Release::DEFAULT));
     }
+
+    #[test]
+    fn one_kind_alone() {
+        let none = CandidateSettings::default();
+        let kinds: [CandidateSettings; 5] = [
+            CandidateSettings {
+                expandable: true,
+                ..none.clone()
+            },
+            CandidateSettings {
+                max_split_mib: Some(64),
+                ..none.clone()
+            },
+            CandidateSettings {
+                roundup: Some(RoundupSetting::All(4)),
+                ..none.clone()
+            },
+            CandidateSettings {
+                collector: Some(CollectorSetting {
+                    threshold_percent: 80,
+                    fraction_permille: None,
+                }),
+                ..none.clone()
+            },
+            CandidateSettings {
+                large_segment_mib: Some(32),
+                ..none.clone()
+            },
+        ];
+        assert!(!none.is_single() && none.keys() == 0);
+        for (index, settings) in kinds.iter().enumerate() {
+            assert!(settings.is_single() && settings.keys() == 1, "{settings}");
+            let of_kind = CandidateSettings::KINDS.map(|kind| kind(settings));
+            assert_eq!(
+                of_kind,
+                [0, 1, 2, 3, 4].map(|kind| kind == index),
+                "{settings}"
+            );
+        }
+        let [expandable, split, rounded, collector, segments] = kinds;
+        assert!(!split.and(&rounded).unwrap().is_single());
+        assert!(expandable.and(&collector).is_none() && expandable.and(&split).is_none());
+        assert_eq!(expandable.and(&segments).unwrap().keys(), 2);
+        let rounding = CandidateSettings {
+            non_split_rounding_mib: Some(64),
+            ..split
+        };
+        assert!(!rounding.is_single() && rounding.keys() == 2);
+        assert!(rounding.and(&rounding).is_none());
+    }
 }

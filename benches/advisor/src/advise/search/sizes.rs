@@ -147,4 +147,45 @@ mod tests {
         assert_eq!(sizes.ranges_with(2), [6]);
         assert!(sizes.any_between(MIB, 31 * MIB) && !sizes.any_between(MIB, 30 * MIB));
     }
+
+    #[test]
+    fn lines_of_equal_and_of_small_sizes() {
+        let sizes = |requests: &'static [u64]| RequestSizes::of(&Requests(requests)).unwrap();
+        // Both have segments of 32 MiB, and the same line.
+        let alike = sizes(&[30 * MIB + MIB / 4, 30 * MIB + MIB / 2, 31 * MIB]);
+        assert_eq!(alike.split_lines(20), [30]);
+        assert_eq!(sizes(&[21 * MIB, 22 * MIB]).split_lines(21), [21]);
+        assert_eq!(sizes(&[21 * MIB, 23 * MIB]).split_lines(21), [21, 23]);
+        assert_eq!(sizes(&[20 * MIB]).split_lines(21), [0; 0]);
+        assert_eq!(sizes(&[20 * MIB]).main_split_lines(21, 4), [0; 0]);
+        let many = sizes(&[
+            22 * MIB,
+            26 * MIB,
+            30 * MIB,
+            34 * MIB,
+            38 * MIB,
+            42 * MIB,
+            46 * MIB,
+            50 * MIB,
+        ]);
+        assert_eq!(many.main_split_lines(20, 3), [22, 38, 46]);
+        assert_eq!(many.main_split_lines(20, 100).len(), 8);
+    }
+
+    #[test]
+    fn ranges_of_sizes() {
+        let range = |bytes: u64| range_of(bytes);
+        assert_eq!([range(1), range(2 * MIB - 1), range(2 * MIB)], [0, 0, 1]);
+        assert_eq!(
+            [range(1 << 35), range(1 << 36), range(u64::MAX)],
+            [15, 15, 15]
+        );
+        // Sizes are rounded to 512 bytes.
+        let sizes = RequestSizes::of(&Requests(&[1, 512, 513, 3 * MIB, 3 * MIB + 1])).unwrap();
+        assert_eq!(sizes.ranges_with(2), [0, 1]);
+        assert_eq!(sizes.ranges_with(3), [0; 0]);
+        assert!(sizes.any_between(3 * MIB, 3 * MIB + 1));
+        let small = RequestSizes::of(&Requests(&[MIB])).unwrap();
+        assert!(!small.any_between(0, 2 * MIB), "not a large request");
+    }
 }

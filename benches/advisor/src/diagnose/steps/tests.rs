@@ -250,6 +250,11 @@ fn what_is_said_of_steps() {
         events: vec![3..5, 5..9],
     };
     assert_eq!(none.warm_events(), None);
+    let empty = Steps {
+        source: StepSource::Marked,
+        events: Vec::new(),
+    };
+    assert_eq!(empty.end(), 0);
 }
 
 /// Marks come first, then annotations, and then call stacks.

@@ -117,3 +117,22 @@ fn blocks_that_wait_at_the_end() {
     );
     assert_eq!(released, [u64::MAX, 3, 5, u64::MAX]);
 }
+
+/// The request that takes the address of a block is the event at which that block becomes free.
+#[test]
+fn a_block_that_waits_until_its_address_is_used_again() {
+    let released = Scene::with_conf("").gather(
+        |program| {
+            let waits = program.alloc(30 * MIB, "waits");
+            program.record_stream(&waits, 1);
+            program.free(waits);
+            program.scratch(30 * MIB, "again");
+        },
+        |evidence| {
+            let addresses: Vec<_> = evidence.log.allocations.iter().map(|a| a.addr).collect();
+            assert_eq!(addresses[0], addresses[1]);
+            SegmentHistory::of(evidence).unwrap().released
+        },
+    );
+    assert_eq!(released, [3, 4]);
+}

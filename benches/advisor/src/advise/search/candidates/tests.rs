@@ -88,6 +88,12 @@ fn crowded_sizes_are_rounded() {
             "roundup_power2_divisions:[64:1,128:8]",
         ]
     );
+    // Small sizes are not worth it, however many there are.
+    let small = Written(|program: &mut Program<'_>| {
+        (1..20).for_each(|n| program.scratch(n * 4096, "mm"));
+    });
+    let small = generator("", None).singles(&RequestSizes::of(&small).unwrap());
+    assert!(!strings(small).concat().contains('['));
     let fewer = generator("", None).singles(&sizes(&crowded[1..9]));
     assert!(!strings(fewer).concat().contains('['));
 }
@@ -96,21 +102,23 @@ fn crowded_sizes_are_rounded() {
 fn what_the_program_sets_is_kept() {
     let kept = "per_process_memory_fraction:0.5,later:1";
     let present = format!("max_split_size_mb:64,{kept}");
-    let generator = generator(&present, Some(0));
-    assert_eq!(generator.defaults().to_string(), kept);
+    let kept_by = generator(&present, Some(0));
+    assert_eq!(kept_by.defaults().to_string(), kept);
     assert_eq!(
-        generator.expandable().to_string(),
+        kept_by.expandable().to_string(),
         format!("expandable_segments:True,{kept}")
     );
-    let singles = strings(generator.singles(&sizes(&[25])));
+    let singles = strings(kept_by.singles(&sizes(&[25])));
     let collector = format!("garbage_collection_threshold:0.8,{kept}");
     assert!(singles.contains(&collector), "{singles:?}");
-    let read = |conf| generator.read(conf).1;
+    let read = |conf| kept_by.read(conf).1;
     assert_eq!(read(""), "later:1");
     assert_eq!(
         read("expandable_segments:True"),
         "expandable_segments:True,later:1"
     );
+    let two = generator("later:1,max_split_size_mb:64,other:2", None);
+    assert_eq!(two.read("").1, "later:1,other:2");
     let given = CandidateGenerator::new(
         "later:1",
         None,

@@ -1,0 +1,255 @@
+use std::fs;
+use std::path::Path;
+
+use coalesce_bench::measure::profile::{PUBLISHED, Profile};
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::families::program::Program;
+
+use super::*;
+use crate::advise::stability::{Gain, Spreads, Stability};
+use crate::advise::tests::request;
+use crate::advise::{AdviceRequest, advise};
+use crate::diagnose::testing::{MIB, Written, hold};
+use crate::holders::{CategoryBytes, Holder};
+
+/// Advice for a program in whose segments a tensor keeps memory that the last request cannot use.
+fn advice(mib: u64) -> Advice {
+    let program = |program: &mut Program<'_>| {
+        let whole = program.alloc(60 * MIB, "whole");
+        program.free(whole);
+        hold(program, 1, 5 * MIB);
+        let rest = program.alloc(55 * MIB, "rest");
+        program.free(rest);
+        hold(program, 1, 70 * MIB);
+    };
+    let workload = Cached::of(&Written(program)).unwrap();
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let advice = advise(&AdviceRequest {
+        capacity: mib * MIB,
+        conditions: &["device memory: as told".to_owned()],
+        ..request(&workload, &profile)
+    });
+    let mut advice = advice.unwrap();
+    advice.search.seconds = 1.0;
+    advice
+}
+
+/// Compares a page with the recorded one, which `COALESCE_RECORD=1` writes anew.
+fn assert_recorded(file: &str, page: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let path = folder.join(file);
+    if std::env::var_os("COALESCE_RECORD").is_some() {
+        fs::write(&path, page).unwrap();
+    }
+    assert_eq!(page, fs::read_to_string(&path).unwrap());
+}
+
+#[test]
+fn pages_are_as_recorded() {
+    assert_recorded("advice_gain.txt", &page(&advice(400)));
+    assert_recorded("advice_failure.txt", &page(&advice(100)));
+}
+
+#[test]
+fn commands_for_a_shell() {
+    assert_eq!(export(""), "unset PYTORCH_CUDA_ALLOC_CONF");
+    assert_eq!(
+        export("roundup_power2_divisions:[256:1,>:2]"),
+        "export PYTORCH_CUDA_ALLOC_CONF='roundup_power2_divisions:[256:1,>:2]'"
+    );
+    assert_eq!(
+        export("a_b:1.5,c%+-/@"),
+        "export PYTORCH_CUDA_ALLOC_CONF=a_b:1.5,c%+-/@"
+    );
+    assert_eq!(export("it's"), "export PYTORCH_CUDA_ALLOC_CONF='it'\\''s'");
+}
+
+#[test]
+fn lines_of_at_most_110_characters() {
+    let lines = |first: usize, second: usize| {
+        let text = format!("{} {}", "a".repeat(first), "b".repeat(second));
+        paragraphs([text]).lines().count()
+    };
+    assert_eq!([lines(54, 55), lines(54, 56), lines(200, 1)], [1, 2, 2]);
+    let two = ["a b".to_owned(), "c".to_owned()];
+    assert_eq!(paragraphs(two), "a b\nc\n");
+}
+
+fn holder(mib: u64) -> Holder {
+    Holder {
+        place: "a.py:1".to_owned(),
+        function: "f".to_owned(),
+        file: String::new(),
+        library: None,
+        operator: String::new(),
+        is_of_backward: false,
+        category: Category::Gradients,
+        bytes: mib * MIB,
+        blocks: 2,
+        stream: 0,
+        pool: None,
+        label: None,
+        frames: Vec::new(),
+    }
+}
+
+#[test]
+fn ten_holders_are_shown() {
+    let mut advice = advice(400);
+    advice.holdings.holders = (1..=10).map(holder).collect();
+    assert_eq!(further_holders(&advice), None);
+    advice.holdings.holders.extend([holder(3), holder(4)]);
+    assert_eq!(further_holders(&advice), Some((2, 7 * MIB)));
+    assert!(holders(&advice).contains("2 more"));
+    advice.holdings.total_bytes = 0;
+    assert_eq!(holders(&advice), "");
+}
+
+/// Shares of less than a thousandth are not shown.
+#[test]
+fn categories_with_their_shares() {
+    let shown = |gradients: u64, unknown: u64| {
+        let mut advice = advice(400);
+        advice.holdings.total_bytes = 1_000_000;
+        advice.holdings.unknown_bytes = unknown;
+        let of = |category, bytes| CategoryBytes { category, bytes };
+        advice.holdings.categories = vec![
+            of(Category::Unknown, unknown),
+            of(Category::Gradients, gradients),
+            of(Category::Inputs, 999),
+        ];
+        categories(&advice)
+    };
+    assert_eq!(shown(1000, 999), "gradients 0.1 %.");
+    assert_eq!(
+        shown(500_000, 1000),
+        "gradients 50.0 %; the purpose of 0.1 % is unknown."
+    );
+    assert_eq!(
+        shown(999, 1000),
+        "The recording does not show what this memory is for."
+    );
+}
+
+#[test]
+fn what_distinguishes_a_row() {
+    let advice = advice(400);
+    let plain = RankedSettings {
+        is_present: false,
+        is_advised: false,
+        best_for: Vec::new(),
+        suggested_by: Vec::new(),
+        fails_above_bytes: None,
+        ..advice.ranking[0].clone()
+    };
+    let notes = |row: &RankedSettings| notes(row, Unit::of(MIB));
+    assert_eq!(notes(&plain), [""; 0]);
+    let row = RankedSettings {
+        is_present: true,
+        is_advised: true,
+        best_for: Aim::ALL.to_vec(),
+        ..plain.clone()
+    };
+    assert_eq!(notes(&row), ["current", "best for all aims"]);
+    let row = RankedSettings {
+        is_advised: true,
+        best_for: vec![Aim::LeastCapacity, Aim::Reserved],
+        suggested_by: vec!["growth"],
+        fails_above_bytes: Some(200 * MIB),
+        ..plain.clone()
+    };
+    assert_eq!(
+        notes(&row),
+        [
+            "advised",
+            "best for least-capacity and reserved",
+            "evaluated by the finding growth",
+            "but fails with 200.0 MiB"
+        ]
+    );
+    let unknown = RankedSettings {
+        least_capacity_bytes: None,
+        least_capacity_at_least_bytes: 90 * MIB,
+        peak_reserved_bytes: 150 * MIB,
+        on_device: RunFigures {
+            ooms: 1,
+            peak_reserved_bytes: 80 * MIB,
+            ..RunFigures::default()
+        },
+        ..plain
+    };
+    let figures = row_figures(&unknown, Unit::of(MIB));
+    assert_eq!(figures, ["> 90.0 MiB", "150.0 MiB", "0", "1", "0", "0 ns"]);
+}
+
+#[test]
+fn other_policies_with_and_without_figures() {
+    let mut advice = advice(400);
+    let mut other = advice.others[0].clone();
+    other.on_device = Some(RunFigures::default());
+    other.peak_reserved_bytes = Some(30 * MIB);
+    other.least_capacity_bytes = None;
+    let unit = Unit::of(MIB);
+    let figures = |other: &OtherPolicy| other_figures(other, unit).map(|figures| figures.join(" "));
+    assert_eq!(figures(&other).as_deref(), Ok("? 0.0 MiB 0 0 0 0 ns"));
+    let fails = RunFigures {
+        ooms: 1,
+        ..RunFigures::default()
+    };
+    other.on_device = Some(fails);
+    assert_eq!(figures(&other).as_deref(), Ok("? 30.0 MiB 0 1 0 0 ns"));
+    advice.others = vec![other.clone()];
+    assert!(legend(&advice, "*").contains("with unlimited memory where OOMs is not 0"));
+    other.unsupported = Some("streams");
+    assert_eq!(figures(&other).unwrap_err(), "does not support streams");
+    advice.others = vec![other];
+    assert!(others(&advice).ends_with(": does not support streams\n"));
+    advice.others = Vec::new();
+    assert_eq!(others(&advice), "");
+}
+
+#[test]
+fn how_reliable_the_advice_is() {
+    let mut advice = advice(400);
+    let spread = |median| Spread {
+        min: 1.0,
+        median,
+        max: 2.0,
+    };
+    let spreads = |median| Spreads {
+        least_capacity: spread(median),
+        peak_reserved: spread(3.0),
+    };
+    let gain = Gain {
+        min: 0.0,
+        median: 0.1,
+        max: 0.2,
+        noise: 0.0,
+    };
+    advice.stability = Some(Stability {
+        conf: String::new(),
+        copies: 7,
+        wanted: 8,
+        present: spreads(1.5),
+        other: spreads(1.25),
+        needs_less: 6,
+        reserves_less: 5,
+        least_capacity_gain: gain,
+        peak_reserved_gain: gain,
+    });
+    advice.remarks = vec!["A remark.".to_owned()];
+    advice.search.left = 4;
+    advice.search.tried = 40;
+    advice.search.seconds = 1.25;
+    let sentences = reliability(&advice);
+    assert_eq!(
+        sentences[..3],
+        [
+            "A remark.",
+            "In 7 perturbed runs of the program (frees reordered, sizes changed by up to 2 %), the memory that it \
+             needs exceeds what it requests by 50.0 % (0.0 % to 100.0 %) under the current settings and by 25.0 % \
+             (0.0 % to 100.0 %) under the default settings. It needs less under the latter in 6 of 7 runs.",
+            "40 settings were tried in 1.2 s. Time ran out for 4 more; --time-limit sets the limit.",
+        ]
+    );
+}
