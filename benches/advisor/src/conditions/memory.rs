@@ -270,3 +270,56 @@ impl Observer for UntilDifferent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::MIB;
+
+    fn found(at_least: u64, below: u64) -> MemoryLimit {
+        let refusal = |requested: u64, free: Option<u64>| Refusal {
+            reserved: 60 * MIB,
+            requested: requested * MIB,
+            segment: requested * MIB,
+            free: free.map(|mib| mib * MIB),
+            had_room: free.map(|_| true),
+        };
+        MemoryLimit {
+            at_least,
+            below,
+            cause: LimitCause::Limit,
+            evidence: refusal(30, None),
+            failure: Some(refusal(50, Some(200))),
+            changed: false,
+        }
+    }
+
+    #[test]
+    fn where_a_limit_comes_from() {
+        let source = |found: &MemoryLimit| limit_source(found, 70 * MIB);
+        assert_eq!(
+            source(&found(70 * MIB, 120 * MIB)),
+            "limit: between 70.0 MiB and 120.0 MiB, inferred from the refusal of 50.0 MiB while the device had \
+             200.0 MiB free; replays use 70.0 MiB"
+        );
+        let close = MemoryLimit {
+            cause: LimitCause::Unknown,
+            failure: None,
+            ..found(70 * MIB, 70 * MIB + 1)
+        };
+        assert_eq!(
+            source(&close),
+            "limit: about 70.0 MiB, inferred from the return of cached memory to serve a request of 30.0 MiB; \
+             whether a limit or a full device refused it is not recorded; replays use 70.0 MiB"
+        );
+        let changed = MemoryLimit {
+            changed: true,
+            ..found(70 * MIB, 120 * MIB)
+        };
+        assert_eq!(
+            source(&changed),
+            "limit: between 70.0 MiB and 120.0 MiB, inferred from the refusal of 50.0 MiB while the device had \
+             200.0 MiB free; it changed during the recording, this is the last; replays use 70.0 MiB"
+        );
+    }
+}

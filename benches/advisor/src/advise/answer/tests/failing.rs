@@ -276,3 +276,31 @@ fn a_minimum_within_the_available_memory_fits() {
         },
     );
 }
+
+/// Whether memory is available is not known between the limit and the amount that is too much.
+#[test]
+fn memory_that_may_be_available() {
+    with_search(
+        |request| AdviceRequest {
+            limit: Some(800 * MIB),
+            limit_below: Some(900 * MIB + 1),
+            ..request
+        },
+        vec![tried("", 700, 750, 8)],
+        |request, search| {
+            let facts = Facts {
+                request,
+                search,
+                best: Some(0),
+                stability: None,
+                failure: None,
+                holdings: &holdings(),
+                others: &[],
+                confidence: Confidence::of(None, None),
+            };
+            let uncertain = [800, 801, 900, 901].map(|mib| facts.is_uncertain(mib * MIB));
+            assert_eq!(uncertain, [false, true, true, false]);
+            assert_eq!(facts.available_text(), "800.0 MiB to 900.0 MiB");
+        },
+    );
+}
