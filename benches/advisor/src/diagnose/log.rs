@@ -250,9 +250,10 @@ impl Observer for Log {
             device_allocs: step.stats.num_device_alloc.cast_unsigned(),
             device_frees: step.stats.num_device_free.cast_unsigned(),
         });
-        let before = std::mem::replace(&mut self.before, Counters::of(step.stats));
+        let after = Counters::of(step.stats);
+        let before = std::mem::replace(&mut self.before, after);
         let added = |total: fn(&Counters) -> i64| {
-            let added = total(&self.before).wrapping_sub(total(&before));
+            let added = total(&after).wrapping_sub(total(&before));
             added.cast_unsigned()
         };
         match step.op {
@@ -274,13 +275,12 @@ impl Observer for Log {
                     block: added(|c| c.block_bytes),
                     taken: added(|c| c.taken_bytes),
                     stream,
-                    tag: 0,
+                    tag: self.tag(tag),
                     failed: step.outcome == Outcome::OutOfMemory,
                     retried: added(|c| c.retries) > 0,
                 };
-                let tag = self.tag(tag);
                 self.live.insert(id, self.allocations.len());
-                self.allocations.push(Allocation { tag, ..allocation });
+                self.allocations.push(allocation);
             }
             Op::Free { id } => {
                 let freed = self.live.remove(&id);
