@@ -4,5 +4,6 @@ mod impossible;
 mod invented;
 mod pools;
 mod programs;
+mod random;
 mod snapshots;
 mod warm;

@@ -8,7 +8,7 @@ use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 
-use super::extents::{Owner, owner};
+use crate::start::{Owner, owner};
 
 /// The addresses in use, and how close to each other they came.
 #[derive(Debug, Default)]
