@@ -202,6 +202,8 @@ mod tests {
     #[test]
     fn the_base_of_a_range_is_the_lowest_address_from_which_it_reaches_the_end() {
         let pages = [100, 500, 900, 1300].map(|addr| (SegmentMap, addr, PAGE));
+        let plain = [600, 650].map(|addr| (SegmentAlloc, addr, 2 * MIB));
+        let others = extents(&[&plain[..], &[(Alloc, 600, MIB)]].concat());
         let extents = extents(&[&pages[..], &[(Alloc, 100, PAGE)]].concat());
         let base = |first: u64, end: u64, memory: u64| {
             let pages = (DeviceAddr(first * MIB), DeviceAddr(end * MIB));
@@ -213,6 +215,9 @@ mod tests {
         assert_eq!(base(1300, 1320, 1200 * MIB / 9 * 8), 500);
         assert_eq!(base(1300, 1320, 0), 1300);
         assert_eq!(base(700, 720, 8 * GIB), 700, "nobody's");
+        let pages = (DeviceAddr(700 * MIB), DeviceAddr(720 * MIB));
+        let nobody = others.base(pages, 8 * GIB, &Settings::default());
+        assert_eq!(nobody, pages.0, "those below are plain segments");
         let memory = |base: u64, end: u64| {
             let [base, end] = [base, end].map(|addr| DeviceAddr(addr * MIB));
             extents.memory_between(base, end, &Settings::default())
