@@ -272,3 +272,88 @@ fn verify_by(
     verification.is_end_equal = verification.difference.is_none();
     Ok(verification)
 }
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::release::two;
+
+    use super::*;
+
+    /// A verification by the rules of PyTorch 2.`minor` that ends with a difference for this reason, or without one.
+    fn verification(minor: u16, reason: Option<&str>) -> Verification {
+        let difference = reason.map(|reason| Difference {
+            entry: None,
+            reason: reason.to_owned(),
+            before: Vec::new(),
+            recorded: Vec::new(),
+            ours: Vec::new(),
+            after: Vec::new(),
+            candidates: Vec::new(),
+        });
+        Verification {
+            allocations: 3,
+            difference,
+            release: two(minor),
+            ..Verification::default()
+        }
+    }
+
+    #[test]
+    fn a_verdict_needs_an_allocation_and_no_difference() {
+        let exact = verification(11, None);
+        let different = verification(11, Some("it differs"));
+        let verdict = |one: &Verification, allocations| {
+            let one = Verification {
+                allocations,
+                ..one.clone()
+            };
+            assert_eq!(one.is_exact(), one.verdict() == Verdict::Exact);
+            one.verdict().name()
+        };
+        assert_eq!(
+            [0, 1].map(|count| verdict(&exact, count)),
+            ["nothing to verify", "exact"]
+        );
+        assert_eq!(
+            [0, 1].map(|count| verdict(&different, count)),
+            ["different"; 2]
+        );
+    }
+
+    #[test]
+    fn the_first_verification_without_a_difference_is_the_best() {
+        let [one, two] = [11, 12].map(|minor| verification(minor, Some("it differs")));
+        let [exact, later] = [13, 14].map(|minor| verification(minor, None));
+        let late = || Err(RecordingError::Unfinished);
+        let found = |attempts: Vec<Attempted>| best(attempts.into_iter());
+        assert_eq!(
+            found(vec![Ok(exact.clone()), Ok(later.clone())]),
+            Ok(exact.clone())
+        );
+        assert_eq!(
+            found(vec![Ok(one.clone()), Ok(two.clone())]),
+            Ok(one.clone())
+        );
+        let named = Verification {
+            remarks: vec!["the recording follows the rules of PyTorch 2.13".to_owned()],
+            ..exact.clone()
+        };
+        let attempts = vec![Ok(one.clone()), Ok(two), Ok(exact.clone()), Ok(later)];
+        assert_eq!(found(attempts), Ok(named));
+        // An error at first is the answer; a later one ends the search.
+        assert_eq!(found(vec![late(), Ok(exact.clone())]), late());
+        assert_eq!(found(vec![Ok(one.clone()), late(), Ok(exact)]), Ok(one));
+        assert_eq!(found(Vec::new()), Ok(Verification::default()));
+    }
+
+    #[test]
+    fn a_given_release_is_the_only_one() {
+        let recording = Recording::default();
+        let known = Known {
+            release: Some(two(7)),
+            ..Known::default()
+        };
+        assert_eq!(releases(&recording, known), Releases::given(two(7)));
+        assert_eq!(releases(&recording, Known::default()), recording.releases());
+    }
+}
