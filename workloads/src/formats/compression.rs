@@ -200,3 +200,69 @@ pub fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
     packed.write_all(bytes)?;
     packed.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bytes_tell_the_format() {
+        use Compression::{Gzip, Xz, Zstd};
+
+        let found = |start: &[u8]| Compression::of(start);
+        assert_eq!(found(b"\x1f\x8b"), Some(Gzip));
+        assert_eq!(found(b"\xfd7zXZ\0rest"), Some(Xz));
+        for start in [
+            b"\x28\xb5\x2f\xfd",
+            b"\x50\x2a\x4d\x18",
+            b"\x5f\x2a\x4d\x18",
+        ] {
+            assert_eq!(found(start), Some(Zstd));
+        }
+        for start in [
+            &b""[..],
+            b"\x1f",
+            b"\x1f\x8c\x08",
+            b"\xfd7zXZ",
+            b"\xfd7zXZ\x01",
+            b"\x28\xb5\x2f",
+            b"\x4f\x2a\x4d\x18",
+            b"\x60\x2a\x4d\x18",
+            b" \x1f\x8b",
+        ] {
+            assert_eq!(found(start), None, "{}", start.escape_ascii());
+        }
+        let told = [Gzip, Xz, Zstd].map(|format| (format.tool(), format.most_expansion()));
+        assert_eq!(told, [("gunzip", 64), ("unxz", 256), ("unzstd", 256)]);
+    }
+
+    #[test]
+    fn a_name_loses_one_ending_of_a_compressed_file() {
+        for (name, plain) in [
+            ("a.csv.gz", "a.csv"),
+            ("a.xz", "a"),
+            ("a.zst", "a"),
+            ("a.gz.xz", "a.gz"),
+            ("a.csv", "a.csv"),
+            (".gz.a", ".gz.a"),
+            ("agz", "agz"),
+        ] {
+            assert_eq!(unpacked_name(name), plain);
+        }
+    }
+
+    /// Errors tell how far the content was read.
+    #[test]
+    fn an_error_tells_how_many_bytes_were_unpacked() {
+        let packed = gzip(&[b'x'; 1 << 20]).unwrap();
+        let cut = packed[..packed.len() - 9].to_vec();
+        let mut content = Compression::Gzip.unpack(Box::new(io::Cursor::new(cut)));
+        let mut unpacked = Vec::new();
+        let error = content.read_to_end(&mut unpacked).unwrap_err();
+        let places = format!("after {} unpacked bytes); copy it again", unpacked.len());
+        assert!(
+            !unpacked.is_empty() && error.to_string().ends_with(&places),
+            "{error}"
+        );
+    }
+}
