@@ -278,6 +278,9 @@ mod tests {
         let bare =
             "x < 1 INTERNAL ASSERT FAILED at \"/c10/x.h\":1, please report a bug to PyTorch. why";
         assert_eq!(without_assertion(bare), "why");
+        // The reason may repeat the words.
+        let twice = format!("{bare}: {bare}");
+        assert_eq!(without_assertion(&twice), format!("why: {bare}"));
     }
 
     #[test]

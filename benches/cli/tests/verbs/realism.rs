@@ -11,7 +11,11 @@ const KNOWN_MISSES: [(&str, &str); 0] = [];
 #[test]
 fn generated_workloads_are_close_to_the_recorded_ones() {
     let committed = fs::read_to_string(checkout().join("results/REALISM.md")).unwrap();
-    let copy = scratch("realism.md", &committed);
+    // Without the rows, which are measured again.
+    let rows = committed.lines().filter(|line| !line.ends_with(" yes |"));
+    let emptied: String = rows.map(|line| format!("{line}\n")).collect();
+    assert_ne!(emptied, committed);
+    let copy = scratch("realism.md", emptied);
     let arguments = ["realism", "--json", "--splice", copy.to_str().unwrap()];
     assert_output_is_described("realism", &arguments);
     let spliced = fs::read_to_string(copy).unwrap();
