@@ -1,9 +1,10 @@
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::history::Action;
 use coalesce_alloc::release::two;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
-use crate::diagnose::testing::{GIB, MIB, Written, burst, hold};
+use crate::diagnose::testing::{GIB, MIB, Written, burst, hold, recording};
 
 fn compared<'a>(workload: &'a dyn coalesce_workloads::op::Workload, conf: &'a str) -> Compared<'a> {
     Compared {
@@ -198,4 +199,16 @@ fn changes_of_a_page_or_of_one_percent_are_noise() {
     assert!(is_noise_at(100 * MIB, PAGE) && is_noise_at(100 * MIB, -PAGE));
     assert!(!is_noise_at(100 * MIB, PAGE + 1) && !is_noise_at(100 * MIB, -PAGE - 1));
     assert!(is_noise_at(1000 * MIB, 5 * PAGE) && !is_noise_at(1000 * MIB, 5 * PAGE + 1));
+}
+
+#[test]
+fn recordings_by_one_release_need_no_note() {
+    let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let recording = recording(&[(Action::Alloc, 0, 40 * MIB); 2]);
+    let mut compared = compared(&program, "");
+    compared.subject.recording = Some(&recording);
+    let difference = Difference::between(&compared, &compared).unwrap();
+    assert!(difference.before.releases.is_some());
+    let notes = difference.notes.concat();
+    assert!(!notes.contains("was recorded by"), "{notes}");
 }
