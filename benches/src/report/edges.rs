@@ -8,11 +8,10 @@ use std::collections::HashSet;
 use coalesce_workloads::families::rng::Rng;
 
 use super::compare::{Comparison, Limits};
-use super::invented::fingerprint;
-use super::releases::Releases;
+use super::invented::{TABLES, fingerprint};
 use super::summary::{self, ALL};
 use super::waste::measured::Measured;
-use super::{pareto, readme, spreadsheet, table, waste};
+use super::{spreadsheet, waste};
 use crate::measure::record::{self, Row};
 
 fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
@@ -113,17 +112,7 @@ fn of(seeds: u64, make: impl Fn(&[Row]) -> String) -> String {
 
 #[test]
 fn tables_are_as_recorded() {
-    type Make = fn(&[Row]) -> String;
-    let makes: [(&str, Make); 7] = [
-        ("text", table::text),
-        ("efficiencies", readme::efficiencies),
-        ("least_capacities", readme::least_capacities),
-        ("headline", pareto::headline),
-        ("policies", pareto::policies),
-        ("fronts", pareto::fronts),
-        ("releases", |rows| Releases::of(rows).markdown()),
-    ];
-    let fingerprints = makes.map(|(name, make)| format!("{name} {}", of(200, make)));
+    let fingerprints = TABLES.map(|(name, make)| format!("{name} {}", of(200, make)));
     assert_eq!(
         fingerprints,
         [

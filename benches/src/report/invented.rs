@@ -145,20 +145,23 @@ pub fn fingerprint(texts: impl Iterator<Item = String>) -> String {
     format!("{hash:016x}")
 }
 
+type Make = fn(&[Row]) -> String;
+
+/// All tables made of results, by name.
+pub const TABLES: [(&str, Make); 7] = [
+    ("text", table::text),
+    ("efficiencies", readme::efficiencies),
+    ("least_capacities", readme::least_capacities),
+    ("headline", pareto::headline),
+    ("policies", pareto::policies),
+    ("fronts", pareto::fronts),
+    ("releases", |rows| Releases::of(rows).markdown()),
+];
+
 #[test]
 fn tables_are_as_recorded() {
-    type Make = fn(&[Row]) -> String;
     let of = |make: Make| fingerprint((0..60).map(|seed| make(&rows(seed))));
-    let makes: [(&str, Make); 7] = [
-        ("text", table::text),
-        ("efficiencies", readme::efficiencies),
-        ("least_capacities", readme::least_capacities),
-        ("headline", pareto::headline),
-        ("policies", pareto::policies),
-        ("fronts", pareto::fronts),
-        ("releases", |rows| Releases::of(rows).markdown()),
-    ];
-    let fingerprints = makes.map(|(name, make)| format!("{name} {}", of(make)));
+    let fingerprints = TABLES.map(|(name, make)| format!("{name} {}", of(make)));
     assert_eq!(
         fingerprints,
         [

@@ -113,18 +113,19 @@ impl<R: Read> Buffered<R> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const BUFFER: usize = 1 << 16;
 
     /// Gives the bytes in pieces, with an interruption before each, and an error or the end after them.
-    struct Pieces {
-        bytes: Vec<u8>,
-        piece: usize,
-        at: usize,
-        is_interrupted: bool,
-        fails: bool,
+    pub(in super::super) struct Pieces {
+        pub bytes: Vec<u8>,
+        /// The most bytes to give at once.
+        pub piece: usize,
+        pub at: usize,
+        pub is_interrupted: bool,
+        pub fails: bool,
     }
 
     impl Read for Pieces {

@@ -1,31 +1,6 @@
 use super::*;
+use crate::formats::buffered::tests::Pieces;
 use crate::formats::compression::gzip;
-
-/// Gives one byte at a time, with an interruption before each, and an error or the end after them.
-struct Slow {
-    bytes: Vec<u8>,
-    at: usize,
-    is_interrupted: bool,
-    fails: bool,
-}
-
-impl Read for Slow {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.is_interrupted = !self.is_interrupted;
-        if self.is_interrupted {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        match (self.bytes.get(self.at), buffer.first_mut()) {
-            (Some(&byte), Some(place)) => {
-                *place = byte;
-                self.at += 1;
-                Ok(1)
-            }
-            (None, Some(_)) if self.fails => Err(io::Error::other("unplugged")),
-            _ => Ok(0),
-        }
-    }
-}
 
 fn memory(bytes: &[u8]) -> InputFile {
     InputFile::open(Source::Memory("a.csv".into(), bytes.to_vec().into())).unwrap()
@@ -98,8 +73,9 @@ fn lines_of_a_slow_source_are_read_until_it_fails() {
         let mut file = memory(b"first\n");
         file.content = Box::new(BufReader::with_capacity(
             1,
-            Slow {
+            Pieces {
                 bytes: b"one\ntwo\nthree".to_vec(),
+                piece: 1,
                 at: 0,
                 is_interrupted: false,
                 fails,
