@@ -121,8 +121,7 @@ impl VerifiedDevice {
             Jobs::default().map(releases, verify)
         });
         let (verified, releases) = match verified {
-            Ok((verified, releases)) if verified.is_exact() => (Ok(verified), releases),
-            Ok((verified, _)) => (Ok(verified), Vec::new()),
+            Ok((verified, releases)) => (Ok(verified), releases),
             Err(error) => (Err(error), Vec::new()),
         };
         let mut remarks = recording.remarks;

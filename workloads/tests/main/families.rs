@@ -208,6 +208,21 @@ fn invalid_parameters_are_refused() {
             "the number of depths is 0; it must be at least 1",
         ),
         ("cnn", "depths = [1, 0]", "depths is 0"),
+        (
+            "cnn",
+            "depths = [4096]",
+            "depths is 4096; it must be at most 4095",
+        ),
+        (
+            "cnn",
+            "depths = [1, 1, 1, 1, 1, 1, 1, 1, 1]",
+            "the number of depths is 9; it must be at most 8",
+        ),
+        (
+            "cnn",
+            "image = { sorted = { min = 1, max = 1, count = 0 } }",
+            "image count is 0; it must be from 1 to",
+        ),
         ("cnn", "image = 16384", "image is 16384"),
         (
             "cnn",
@@ -220,6 +235,28 @@ fn invalid_parameters_are_refused() {
         let error = built.err().map(|error| error.to_string());
         let error = error.unwrap_or_else(|| panic!("{family} accepts {parameters}"));
         assert_contains(&error, expected);
+    }
+}
+
+/// Numbers that are valid only beside each other.
+#[test]
+fn the_smallest_and_the_largest_programs_are_valid() {
+    for (family, parameters) in [
+        ("comb", "teeth = 1\nrounds = 1"),
+        (
+            "sawtooth",
+            "peak_bytes = 1000\nfloor_bytes = 1000\nmin_bytes = 1001\nmax_bytes = 1001",
+        ),
+        ("survivors", "blocks = 1\nlifetime = 0"),
+        ("cnn", "depths = [4095]"),
+        ("cnn", "depths = [1, 1, 1, 1, 1, 1, 1, 1]"),
+        (
+            "cnn",
+            "image = { sorted = { min = 1, max = 1, count = 1 } }",
+        ),
+    ] {
+        let built = catalog::build("valid", family, table(parameters));
+        assert!(built.is_ok(), "{family} refuses {parameters}");
     }
 }
 

@@ -71,18 +71,15 @@ fn humps(log: &Log, events: Range<u64>) -> Vec<Hump> {
         }
         let (hump, after) = rest.split_at(length);
         if top.1 * 2 >= highest {
-            let end = hump.last().map_or(start, |&(event, _)| event);
-            // What follows the last hump belongs to it: the last gradients.
-            let end = if after.is_empty() { events.end } else { end };
             humps.push(Hump {
                 start,
                 top: top.0,
-                end,
+                end: hump.last().map_or(start, |&(event, _)| event),
             });
         }
         rest = after;
     }
-    // Small amounts after the last hump.
+    // What follows the last hump belongs to it: the last gradients, and small amounts.
     if let Some(last) = humps.last_mut() {
         last.end = events.end;
     }

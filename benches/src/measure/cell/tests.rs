@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use coalesce_workloads::formats::source::Source;
+use coalesce_workloads::formats::{self, Opened};
 use coalesce_workloads::op::{Answer, Sink};
 
 use super::*;
@@ -86,6 +88,40 @@ fn a_limit_is_the_reference_s_own_and_a_smaller_device_for_others() {
         [ooms(None), ooms(Some(30 * MIB)), ooms(Some(29 * MIB))],
         [0, 0, 2]
     );
+}
+
+/// A trace that begins with 20 MiB of reserved memory, 2 MiB of it in use, and requests 30 MiB.
+const WARM: &str = "# {\"coalesce\": {\"start\": {\"conf\": \"\", \"torch\": \"2.11\"}}}\n\
+    op,id,bytes,stream,tag\n\
+    segment,288230376151711744,0,0,large 0:0\n\
+    block,0,2097152,0,2097152\n\
+    block,-1,18874368,0,0\n\
+    alloc,0,2097152,0,\n\
+    alloc,1,31457280,0,\n";
+
+#[test]
+fn the_reference_begins_with_the_memory_of_the_workload_and_others_do_not() {
+    let source = Source::Memory("warm.csv".into(), WARM.as_bytes().to_vec().into());
+    let Ok(Opened::Workload(workload)) = formats::open(source) else {
+        panic!("no trace");
+    };
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let cell = |policy, limit| Cell {
+        policy,
+        limit,
+        ..Cell::new(&*workload, &profile)
+    };
+    let reserved = |policy| {
+        let allocator = cell(policy, None).allocator(ROOMY).unwrap();
+        allocator.stats().reserved_bytes.all().current / (1 << 20)
+    };
+    assert_eq!([reserved("pytorch"), reserved("bfc")], [20, 0]);
+    let ooms = |limit| {
+        let row = cell("pytorch", limit).measure(ROOMY, &mut ()).unwrap();
+        row.ooms
+    };
+    let limits = [None, Some(50 * MIB), Some(49 * MIB)];
+    assert_eq!(limits.map(ooms), [0, 0, 1]);
 }
 
 #[test]

@@ -87,6 +87,21 @@ fn gradients_accumulate_in_place_if_not_shared() {
 }
 
 #[test]
+fn a_gradient_that_two_inputs_share_is_added_to_a_copy() {
+    let events = sent(|eager| {
+        let x = eager.parameter(8, 8, DType::Single);
+        let y = eager.add(x.tensor().clone(), x.tensor().clone());
+        eager.mark("backward");
+        eager.backward(&y);
+        x.clear_gradient();
+    });
+    let backward = events.iter().skip_while(|event| *event != "backward");
+    let backward: Vec<&String> = backward.collect();
+    let expected = ["backward", "+ones_like", "+add", "-ones_like", "-add"];
+    assert_eq!(backward[..5], expected);
+}
+
+#[test]
 fn a_checkpoint_recomputes_up_to_its_last_saved_tensor() {
     let events = sent(|eager| {
         let x = eager.parameter(8, 8, DType::Single);

@@ -157,7 +157,7 @@ impl Recording {
     #[must_use]
     pub fn peak_reserved(&self) -> u64 {
         let reserved = self.reserved_before_entries().into_iter();
-        reserved.max().unwrap_or(0)
+        reserved.max().unwrap_or_default()
     }
 
     /// The reserved bytes before each entry, and after the last.

@@ -106,6 +106,8 @@ fn reserved_memory_is_that_of_the_recorded_part() {
 #[derive(Default)]
 struct Requests {
     restored: u64,
+    /// Those after which no free memory was reported.
+    without_free: u64,
     requested: i64,
     allocated_before: i64,
 }
@@ -122,7 +124,11 @@ impl Observer for Requests {
         assert_eq!(stats.allocation.all().allocated, step.event as i64 + 1);
         let allocated = stats.allocated_bytes.all();
         assert!(allocated.allocated >= self.allocated_before + bytes.cast_signed());
-        assert!(stats.reserved_bytes.all().current >= allocated.current);
+        let reserved = stats.reserved_bytes.all().current;
+        assert!(reserved >= allocated.current);
+        let split = [&stats.inactive_split, &stats.inactive_split_bytes];
+        let has_no_split = split.iter().all(|array| array.all().current == 0);
+        self.without_free += u64::from(reserved == allocated.current && has_no_split);
         self.allocated_before = allocated.allocated;
         Ok(())
     }
@@ -146,6 +152,8 @@ fn restored_blocks_are_requested_one_by_one() {
     let stopped = replay(&program, &mut allocator, &mut requests);
     assert!(matches!(stopped, Err(WorkloadError::Stopped(_))));
     assert!(requests.restored > 0);
+    // Free memory counts when all restored blocks do.
+    assert_eq!(requests.without_free, requests.restored - 1);
     assert_eq!(allocator.stats().num_device_alloc, 0);
 }
 

@@ -182,6 +182,8 @@ fn only_the_first_module_of_a_stack_counts() {
         assert_eq!(role(&[MODULE, outside]), Role::Forward, "{outside}");
         assert_ne!(role(&[outside, MODULE]), role(&[outside]), "{outside}");
     }
+    let other = "torch/nn/modules/module.py:parameters";
+    assert_eq!(role(&[other, PROGRAM]), role(&[PROGRAM]));
 }
 
 #[test]

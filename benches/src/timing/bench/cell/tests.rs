@@ -197,6 +197,11 @@ fn what_was_asked_for_is_that_of_the_last_peak() {
         allocator.malloc(40 * MIB, StreamId::DEFAULT).unwrap();
         peak.update(&mut allocator, 7 << 30).unwrap();
         assert_eq!([peak.device, peak.asked], [70 * MIB; 2]);
+        // A peak of the allocator alone does not count.
+        peak.device = 200 * MIB;
+        allocator.malloc(40 * MIB, StreamId::DEFAULT).unwrap();
+        peak.update(&mut allocator, 7 << 30).unwrap();
+        assert_eq!([peak.device, peak.asked], [200 * MIB, 70 * MIB]);
     });
 }
 

@@ -123,3 +123,44 @@ impl Budget {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place {
+        at: 3,
+        bytes_read: 1000,
+    };
+
+    #[test]
+    fn what_is_kept_has_a_limit() {
+        let budget = || Budget {
+            most: budget::Budget::of_plain(0).within(96),
+            ..Budget::default()
+        };
+        let is_kept = |items: usize| budget().take_items(items, PLACE, "frames").is_ok();
+        assert!(is_kept(12) && !is_kept(13));
+        let is_kept = |keys: usize| budget().take_keys(keys, PLACE, "frame").is_ok();
+        assert!(is_kept(6) && !is_kept(7));
+        // The sum counts.
+        let mut sum = budget();
+        sum.take_items(4, PLACE, "frames").unwrap();
+        sum.take_keys(4, PLACE, "frame").unwrap();
+        let error = sum.take_items(1, PLACE, "frames").unwrap_err().to_string();
+        assert!(error.contains("the limit of 96 bytes"), "{error}");
+    }
+
+    #[test]
+    fn work_is_in_proportion_to_the_bytes_read() {
+        let mut budget = Budget::default();
+        budget.take_items(1000, PLACE, "frames").unwrap();
+        let error = budget.take_items(1, PLACE, "frames").unwrap_err();
+        let expected = "frames: the lists have more items than the file has bytes";
+        assert!(error.to_string().contains(expected), "{error}");
+        budget.take(16_000, PLACE, "frame").unwrap();
+        let error = budget.take_keys(1, PLACE, "frame").unwrap_err();
+        let expected = "frame: the dicts and strings are many times larger than the file";
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}

@@ -1,5 +1,8 @@
 use Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree};
 use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::release::Release;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState};
+use coalesce_alloc::stats::PoolKind;
 
 use super::*;
 use crate::op::Answer;
@@ -342,4 +345,37 @@ fn blocks_before_the_first_entry_are_requested_by_address() {
     ];
     assert_eq!(operations, expected);
     assert_eq!(program.recorded_failures(), Some(0));
+}
+
+/// The pages at the start of its range were mapped later.
+#[test]
+fn an_expandable_segment_begins_where_its_range_does() {
+    let run = |addr: u64, size: u64| {
+        let (address, state) = (DeviceAddr(addr), BlockState::ActiveAllocated);
+        SegmentInfo {
+            device: 0,
+            address,
+            stream: StreamId(7),
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable: true,
+            blocks: vec![BlockInfo::new(address, size, size, state)],
+        }
+    };
+    let recording = Recording {
+        segments: vec![run(100 * MIB, 60 * MIB)],
+        ..Recording::default()
+    };
+    let start = Start {
+        segments: vec![run(140 * MIB, 20 * MIB)],
+        ..Start::default()
+    };
+    let known = KnownSettings::of(Release::DEFAULT, "expandable_segments:True").unwrap();
+    let state = state_at(&recording, &start, &[StreamId(0), StreamId(7)], known).unwrap();
+    let parts = state.parts();
+    let [part] = parts.as_slice() else {
+        panic!("{parts:?}");
+    };
+    assert_eq!(part.offset, 40 * MIB);
+    assert_eq!(part.segment.stream, StreamId::nth(1));
 }

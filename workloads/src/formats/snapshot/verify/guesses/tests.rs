@@ -146,3 +146,23 @@ fn a_range_in_the_way_is_shorter() {
     assert_eq!(refine(&first, failed(), &[(9 * MIB, MIB)]), None);
     assert_eq!(refine(&first, failed(), &[(100 * MIB, MIB)]), None);
 }
+
+/// The call that took the next segment returned one itself, before which the cache was emptied.
+#[test]
+fn a_malloc_is_split_at_one_place_only() {
+    let entries = [
+        entry(SegmentFree, MIB, 20 * MIB),
+        entry(SegmentFree, 50 * MIB, 20 * MIB),
+        entry(SegmentAlloc, 100 * MIB, 30 * MIB),
+        entry(Alloc, 100 * MIB, 30 * MIB),
+    ];
+    let recording = recording(&entries, vec![segment(100 * MIB, 30 * MIB)]);
+    let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+    use CallKind::{EmptyCache, Malloc};
+    let mut guesses = Guesses::first(&prepared, None);
+    guesses.calls = Arc::new(vec![Call::new(EmptyCache, 0..1), Call::new(Malloc, 1..4)]);
+    let none = deviation(None, &[]);
+    let together = guesses.refine(&prepared, 0, &none, &[]).unwrap().guesses;
+    assert_eq!(calls(&together), [(Malloc, 0..4)]);
+    assert!(together.refine(&prepared, 0, &none, &[]).is_none());
+}
