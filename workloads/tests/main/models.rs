@@ -102,7 +102,7 @@ fn small_members() -> Vec<Box<dyn Workload>> {
         members.push(Box::new(Transformer {
             shape: Shape::Llama,
             kv_heads: 2,
-            lora_rank: 4,
+            lora_rank: 1,
             precision: Precision::Half,
             recompute,
             ..small_transformer()
@@ -247,7 +247,7 @@ fn all_members_emit_the_recorded_operations() {
         let (events, digest) = digest(member.as_ref());
         fingerprint.add(&format!("{} {events} {digest}\n", member.name()));
     }
-    assert_eq!(fingerprint.text(), "7f835e7b0903d4a8");
+    assert_eq!(fingerprint.text(), "6a443a5b2e7a33f7");
 }
 
 /// Parameters of every magnitude are refused or run: no arithmetic overflows.

@@ -72,7 +72,7 @@ pub fn clock_ns() -> u64 {
         })
         .collect();
     times.sort_unstable();
-    percentile(&times, 0.5).unwrap_or(0)
+    percentile(&times, 0.5).unwrap_or_default()
 }
 
 #[cfg(test)]

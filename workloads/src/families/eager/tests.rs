@@ -87,6 +87,30 @@ fn gradients_accumulate_in_place_if_not_shared() {
 }
 
 #[test]
+fn a_quotient_has_gradients_of_the_inputs_that_want_one() {
+    let backward = |of_left: bool, of_right: bool| {
+        let events = sent(|eager| {
+            let operand = |wants: bool| match wants {
+                true => eager.parameter(8, 8, DType::Single),
+                false => eager.frozen(8, 8, DType::Single),
+            };
+            let (left, right) = (operand(of_left), operand(of_right));
+            let quotient = eager.div(left.tensor(), right.tensor());
+            eager.mark("backward");
+            eager.backward(&quotient);
+            eager.mark("over");
+        });
+        let events = events.into_iter().skip_while(|event| event != "backward");
+        let events = events.skip(1).take_while(|event| event != "over");
+        let made = events.filter(|event| event.starts_with('+') && event != "+ones_like");
+        made.collect::<String>()
+    };
+    assert_eq!(backward(true, false), "+div");
+    assert_eq!(backward(false, true), "+div+div+neg+mul");
+    assert_eq!(backward(true, true), "+div+div+neg+mul+div");
+}
+
+#[test]
 fn a_gradient_that_two_inputs_share_is_added_to_a_copy() {
     let events = sent(|eager| {
         let x = eager.parameter(8, 8, DType::Single);

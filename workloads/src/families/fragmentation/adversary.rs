@@ -181,3 +181,35 @@ impl Attack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Answer, Op};
+
+    /// The better of the offsets 0 and 2 modulo 4, if blocks of one unit live at these places.
+    fn best_offset(starts: &[u64]) -> u64 {
+        let mut sink = |_: Op<'_>| Ok(Answer::Done);
+        let mut program = Program::new(&mut sink);
+        let live = starts.iter().map(|&start| Block {
+            start,
+            len: 1,
+            tensor: program.alloc(1, "empty"),
+        });
+        let attack = Attack {
+            unit_bytes: 1,
+            units: 9,
+            range: Contiguous::default(),
+            live: live.collect(),
+        };
+        attack.best_offset(0, 4)
+    }
+
+    #[test]
+    fn the_offset_that_more_blocks_cover_is_better() {
+        assert_eq!(best_offset(&[0, 2, 6]), 2);
+        assert_eq!(best_offset(&[0, 4, 6]), 0);
+        assert_eq!(best_offset(&[0, 2]), 0);
+        assert_eq!(best_offset(&[1, 3, 5]), 0);
+    }
+}

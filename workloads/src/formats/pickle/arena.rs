@@ -377,6 +377,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn items_of_different_kinds_have_different_ids() {
+        let token = |kind| Value::Taken(Token { kind, number: 5 });
+        let values = [
+            Value::Container(5),
+            Value::Text(5),
+            Value::None,
+            token(0),
+            token(1),
+        ];
+        let ids = values.map(|value| Item { value, at: 5 }.id());
+        for (at, id) in ids.iter().enumerate() {
+            assert!(!ids[..at].contains(id), "{at}");
+        }
+    }
+
+    #[test]
     fn items_are_small() {
         assert_eq!(size_of::<Item>(), 16);
     }

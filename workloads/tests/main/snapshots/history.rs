@@ -32,6 +32,7 @@ fn a_table_and_its_segments_are_a_recording() {
     assert_eq!(recording.entries[1].time_us, 8);
     assert_eq!(recording.segments[0].total_size(), 2 << 20);
     assert_eq!(recording.segments[0].requested_size(), 1000);
+    assert_eq!((recording.device, recording.segments[0].device), (0, 0));
 }
 
 #[test]

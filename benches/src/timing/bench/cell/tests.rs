@@ -60,10 +60,13 @@ fn walks(shape: &str, policy: &str, limit: Option<Duration>) -> (i64, Option<f64
         walk.run(&mut allocator, &mut walk.slots()).unwrap();
         let mut row = Row::default();
         let until = Deadline::after(limit);
+        let begun = Instant::now();
         whole(&mut allocator, walk, &mut walk.slots(), until, &mut row).unwrap();
+        let all = begun.elapsed().as_nanos() as f64;
         let [low, time, high] =
             [row.ns_per_pair_low, row.ns_per_pair, row.ns_per_pair_high].map(Option::unwrap);
         assert!(0.0 < low && low <= time && time <= high && high < 1e9);
+        assert!(8.0 * time < all, "a walk is a part of all walks");
         for figure in [low, time, high] {
             assert_eq!(format!("{figure:.1}").parse(), Ok(figure));
         }
