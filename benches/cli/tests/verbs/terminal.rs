@@ -1,4 +1,4 @@
-//! What only a person at a terminal sees. The program `script` of util-linux is the terminal; without it, nothing is tested.
+//! What only a person at a terminal sees. The program `script` of util-linux is the terminal; without it, the tests are skipped.
 
 use std::process::{Command, Stdio};
 
@@ -15,6 +15,7 @@ fn at_a_terminal(arguments: &str, input: &str) -> Option<Ended> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     if !version.status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no program `script`");
         return None;
     }
     let command = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_coalesce"));
