@@ -199,6 +199,12 @@ fn unknown_names_suggest_the_nearest() {
     let error = |name: &str| Input::open(name, None).err().expect("an error").to_string();
     assert_contains(&error("transfomer"), "did you mean 'transformer'?");
     assert_contains(
+        &error("fragmentation_articel"),
+        "did you mean 'fragmentation_article'?",
+    );
+    // Tests run in the folder of their package.
+    assert_contains(&error("Cargotoml"), "did you mean 'Cargo.toml'?");
+    assert_contains(
         &error("nosuchthing"),
         "'nosuchthing' is neither a file nor a preset or family; `coalesce workloads` lists",
     );
