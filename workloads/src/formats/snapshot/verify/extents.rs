@@ -40,7 +40,7 @@ impl Extents {
             match entry.action {
                 Action::SegmentAlloc => {
                     used.insert(entry.addr, None);
-                    in_use.add(entry.addr, None);
+                    in_use.add(entry.addr);
                 }
                 Action::SegmentFree => {
                     used.insert(entry.addr, None);

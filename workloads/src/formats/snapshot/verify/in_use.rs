@@ -1,4 +1,4 @@
-//! The addresses that are in use at one moment.
+//! The addresses that are in use at one moment. An expandable segment has all pages of its owner.
 //!
 //! An expandable segment whose pages are all unmapped gives its address range back, and another one may take it.
 
@@ -10,14 +10,13 @@ use coalesce_alloc::stats::PoolKind;
 
 use crate::start::{Owner, owner};
 
-/// The addresses in use, and how close to each other they came.
+/// The starts of what is in use, and how close to each other they came.
 #[derive(Debug, Default)]
 pub(super) struct InUse {
-    /// The starts of pages of expandable segments with their owner, and of other segments without one. A page keeps its
-    /// address until all pages of its owner are unmapped.
+    /// The lowest page of each expandable segment since it had none, with its owner, and other segments without one.
     starts: BTreeMap<DeviceAddr, Option<Owner>>,
-    /// The mapped bytes of each owner that has any.
-    mapped: Vec<(Owner, u64)>,
+    /// The start and the mapped bytes of each expandable segment that has any.
+    mapped: BTreeMap<Owner, (DeviceAddr, u64)>,
     /// Bytes from the start of an expandable segment to the next address in use, at least, by the kind of its pool.
     pub(super) gaps: BTreeMap<PoolKind, u64>,
 }
@@ -29,7 +28,7 @@ impl InUse {
         for segment in segments {
             match segment.is_expandable {
                 true => in_use.map(segment.address, segment.total_size(), owner(segment)),
-                false => in_use.add(segment.address, None),
+                false => in_use.add(segment.address),
             }
         }
         in_use
@@ -37,49 +36,33 @@ impl InUse {
 
     /// Pages are mapped.
     pub(super) fn map(&mut self, addr: DeviceAddr, bytes: u64, owner: Owner) {
-        match self.mapped.iter_mut().find(|(known, _)| *known == owner) {
-            Some((_, mapped)) => *mapped = mapped.saturating_add(bytes),
-            None => self.mapped.push((owner, bytes)),
+        let (start, mapped) = self.mapped.get(&owner).copied().unwrap_or((addr, 0));
+        let lowest = start.min(addr);
+        self.mapped
+            .insert(owner, (lowest, mapped.saturating_add(bytes)));
+        if mapped == 0 || lowest < start {
+            self.starts.remove(&start);
+            self.begin(lowest, Some(owner));
         }
-        self.add(addr, Some(owner));
     }
 
     /// Pages are unmapped.
     pub(super) fn unmap(&mut self, addr: DeviceAddr, bytes: u64) {
         let below = self.starts.range(..=addr).next_back();
-        let Some(owner) = below.and_then(|(_, &owner)| owner) else {
-            return;
-        };
-        let Some(place) = self.mapped.iter().position(|(known, _)| *known == owner) else {
-            return;
-        };
-        let left = self.mapped[place].1.saturating_sub(bytes);
-        self.mapped[place].1 = left;
-        if left == 0 {
-            self.mapped.swap_remove(place);
-            self.starts.retain(|_, other| *other != Some(owner));
+        if let Some((&start, &Some(owner))) = below
+            && let Some((_, mapped)) = self.mapped.get_mut(&owner)
+        {
+            *mapped = mapped.saturating_sub(bytes);
+            if *mapped == 0 {
+                self.mapped.remove(&owner);
+                self.starts.remove(&start);
+            }
         }
     }
 
-    /// A segment begins at an address.
-    pub(super) fn add(&mut self, addr: DeviceAddr, owner: Option<Owner>) {
-        if self.starts.insert(addr, owner) == Some(owner) {
-            return;
-        }
-        let below = self.starts.range(..addr).next_back();
-        if let Some((_, &Some(before))) = below
-            && owner != Some(before)
-        {
-            self.note_gap(addr, before);
-        }
-        let Some(owner) = owner else {
-            return;
-        };
-        let mut above = self.starts.range(addr..);
-        let behind = above.find(|(_, other)| **other != Some(owner));
-        if let Some((&behind, _)) = behind {
-            self.note_gap(behind, owner);
-        }
+    /// A segment that is not expandable is taken.
+    pub(super) fn add(&mut self, addr: DeviceAddr) {
+        self.begin(addr, None);
     }
 
     /// A segment that is not expandable is returned.
@@ -87,15 +70,18 @@ impl InUse {
         self.starts.remove(&addr);
     }
 
-    /// Notes the bytes from the start of the owner's addresses below `end` to there.
-    fn note_gap(&mut self, end: DeviceAddr, owner: Owner) {
-        let below = self.starts.range(..end).rev();
-        let own = below.take_while(|(_, other)| **other == Some(owner));
-        if let Some((&base, _)) = own.last() {
-            let (_, kind, _) = owner;
-            let bytes = end.offset_from(base);
-            let least = self.gaps.entry(kind).or_insert(bytes);
-            *least = bytes.min(*least);
+    fn begin(&mut self, addr: DeviceAddr, owner: Option<Owner>) {
+        self.starts.insert(addr, owner);
+        let below = self.starts.range(..addr).next_back();
+        let behind = self.starts.range(addr..).nth(1);
+        let before = below.map(|(&start, &before)| (start, before, addr));
+        let own = behind.map(|(&behind, _)| (addr, owner, behind));
+        for (start, owner, next) in before.into_iter().chain(own) {
+            if let Some((_, kind, _)) = owner {
+                let bytes = next.offset_from(start);
+                let least = self.gaps.entry(kind).or_insert(bytes);
+                *least = bytes.min(*least);
+            }
         }
     }
 }
@@ -136,11 +122,11 @@ mod tests {
             assert_eq!(gaps(&in_use), (None, Some(800)));
         }
         // Plain segments end ranges, too; they have none themselves.
-        in_use.add(DeviceAddr(500), None);
+        in_use.add(DeviceAddr(500));
         assert_eq!(gaps(&in_use), (None, Some(410)));
-        in_use.add(DeviceAddr(1000), None);
+        in_use.add(DeviceAddr(1000));
         assert_eq!(gaps(&in_use), (Some(100), Some(410)));
-        in_use.add(DeviceAddr(50), None);
+        in_use.add(DeviceAddr(50));
         assert_eq!(gaps(&in_use), (Some(100), Some(410)));
         // A page before the pages of another.
         map(&mut in_use, 650, B);
@@ -162,14 +148,15 @@ mod tests {
         map(&mut in_use, 200, A);
         assert_eq!(gaps(&in_use), (None, Some(95)));
         // A returned segment, and pages below all others.
-        in_use.add(DeviceAddr(210), None);
+        in_use.add(DeviceAddr(210));
         in_use.remove(DeviceAddr(210));
         in_use.unmap(DeviceAddr(1), 10);
         assert_eq!(gaps(&in_use), (None, Some(10)));
-        assert_eq!(in_use.starts.len(), 3);
-        in_use.unmap(DeviceAddr(401), 30);
+        assert_eq!(in_use.starts.len(), 2);
+        in_use.unmap(DeviceAddr(105), 30);
         let left: Vec<_> = in_use.starts.into_iter().collect();
         assert_eq!(left, [(DeviceAddr(200), Some(A))]);
-        assert_eq!(in_use.mapped, [(A, 10)]);
+        let mapped: Vec<_> = in_use.mapped.into_iter().collect();
+        assert_eq!(mapped, [(A, (DeviceAddr(200), 10))]);
     }
 }
