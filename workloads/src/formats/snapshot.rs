@@ -10,6 +10,7 @@ pub mod calls;
 mod consistent;
 pub mod coverage;
 mod device;
+mod emptied;
 pub mod limit;
 pub mod origin;
 pub mod read;

@@ -72,9 +72,12 @@ fn found_in(kind: Kind, programs: u64) -> String {
             release: known.release,
             ..Known::default()
         };
-        // Private pools that are not recorded may be found or not.
+        // Pools that are not recorded may be found or not. So may the addresses that a failed request reserves for an
+        // expandable segment.
         let is_exact = verify(&recording, only_release).unwrap().is_exact();
-        assert!(is_exact || kind.pools, "seed {seed}");
+        let knows_pools = !kind.pools || !recording.entry_pools.is_empty();
+        let knows_ranges = kind.conf != EXPANDABLE || kind.memory == PLAIN.memory;
+        assert!(is_exact || !knows_pools || !knows_ranges, "seed {seed}");
         let [one, two] = lost.map(|lost| later(&recording, lost));
         for recording in [recording, one, two, altered] {
             add_recording_as(&mut outcomes, &recording, known);
@@ -121,7 +124,7 @@ fn programs_with_pools_are_judged_as_recorded() {
         pools: true,
         ..PLAIN
     };
-    assert_found(kind, 100, "8f2d2763c5be8f4d");
+    assert_found(kind, 100, "a33f8b3120125205");
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn programs_with_pools_and_streams_are_judged_as_recorded() {
         streams: 2,
         ..PLAIN
     };
-    assert_found(kind, 40, "d2d67bca3b6f3b25");
+    assert_found(kind, 40, "e17a94d2db730b5c");
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn programs_with_pools_on_a_small_device_are_judged_as_recorded() {
         memory: 90 * MIB,
         ..PLAIN
     };
-    assert_found(kind, 100, "898419e82da598fd");
+    assert_found(kind, 100, "a52a63691b694a65");
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn programs_with_expandable_segments_on_a_small_device_are_judged_as_recorded() 
         memory: 160 * MIB,
         ..PLAIN
     };
-    assert_found(kind, 100, "ef91f845877fbc1d");
+    assert_found(kind, 100, "94e7876163d9e92f");
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn programs_with_unsplit_blocks_are_judged_as_recorded() {
         pools: true,
         ..PLAIN
     };
-    assert_found(kind, 100, "a4680f69b895c2e0");
+    assert_found(kind, 100, "19b4dcf002f505f4");
 }
 
 #[test]
@@ -205,5 +208,5 @@ fn programs_of_earlier_releases_are_judged_as_recorded() {
         pools: true,
         ..PLAIN
     };
-    assert_found(kind, 100, "4795a9df02f7955e");
+    assert_found(kind, 100, "8ae54e56168fa9b6");
 }

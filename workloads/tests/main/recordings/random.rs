@@ -49,7 +49,6 @@ pub struct Program {
     /// The private pools in use.
     pools: Vec<MempoolId>,
     pools_made: u64,
-    entry_pools: Vec<MempoolId>,
     entry_stacks: Vec<StackId>,
 }
 
@@ -71,23 +70,8 @@ impl Program {
             live: Vec::new(),
             pools: Vec::new(),
             pools_made: 0,
-            entry_pools: Vec::new(),
             entry_stacks: Vec::new(),
         }
-    }
-
-    /// Makes a call, and notes the pools of its entries: those of the segments before it and after it.
-    fn call<T>(&mut self, call: impl FnOnce(&mut PyTorch<SimDevice>) -> T) -> T {
-        let before = self.allocator.segments();
-        let result = call(&mut self.allocator);
-        let after = self.allocator.segments();
-        for entry in self.allocator.history().skip(self.entry_pools.len()) {
-            let mut segments = after.iter().chain(&before);
-            let around = segments.find(|it| it.address <= entry.addr && entry.addr < it.end());
-            let pool = around.map_or(MempoolId::DEFAULT, |segment| segment.pool);
-            self.entry_pools.push(pool);
-        }
-        result
     }
 
     fn request(&mut self, pool: MempoolId) {
@@ -97,7 +81,7 @@ impl Program {
             _ => self.rng.log_uniform(1, self.kind.largest),
         };
         let stream = StreamId::nth(self.rng.below(u64::from(self.kind.streams)) as u32);
-        match self.call(|it| it.malloc(bytes, stream)) {
+        match self.allocator.malloc(bytes, stream) {
             Ok(addr) => self.live.push((addr, pool)),
             Err(Error::OutOfMemory(_)) => {}
             Err(error) => panic!("{error}"),
@@ -113,7 +97,7 @@ impl Program {
                     .record_stream(addr, StreamId::nth(2))
                     .unwrap();
             }
-            self.call(|it| it.free(addr)).unwrap();
+            self.allocator.free(addr).unwrap();
         }
     }
 
@@ -128,7 +112,7 @@ impl Program {
             false => self.pools[self.rng.below(self.pools.len() as u64) as usize],
         };
         if self.rng.happens(1, 3) {
-            self.call(PyTorch::empty_cache).unwrap();
+            self.allocator.empty_cache().unwrap();
         }
         let all = Box::new(|_| true);
         self.allocator.begin_allocate_to_pool(pool, all).unwrap();
@@ -138,7 +122,7 @@ impl Program {
                 self.free_any();
             }
         }
-        self.call(|it| it.end_allocate_to_pool(pool)).unwrap();
+        self.allocator.end_allocate_to_pool(pool).unwrap();
     }
 
     fn release_a_pool(&mut self) {
@@ -151,21 +135,21 @@ impl Program {
             self.live.drain(..).partition(|(_, of)| *of == pool);
         self.live = others;
         for (addr, _) in in_pool {
-            self.call(|it| it.free(addr)).unwrap();
+            self.allocator.free(addr).unwrap();
         }
         for _ in 0..self.allocator.pool_use_count(pool).unwrap() {
             self.allocator.release_pool(pool).unwrap();
         }
         match self.rng.happens(1, 2) {
-            true => self.call(|it| it.empty_pool(pool)).unwrap(),
-            false => self.call(PyTorch::empty_cache).unwrap(),
+            true => self.allocator.empty_pool(pool).unwrap(),
+            false => self.allocator.empty_cache().unwrap(),
         }
     }
 
     fn step(&mut self) -> StackId {
         match self.rng.below(100) {
-            0 => self.call(PyTorch::empty_cache).unwrap(),
-            1 => _ = self.call(|it| it.observed_segments(MempoolId::DEFAULT)),
+            0 => self.allocator.empty_cache().unwrap(),
+            1 => _ = self.allocator.observed_segments(MempoolId::DEFAULT),
             2..5 if self.kind.pools => self.work_in_pool(),
             5..8 if self.kind.pools => self.release_a_pool(),
             8 if self.kind.limits => {
@@ -192,7 +176,8 @@ impl Program {
     pub fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             let stack = self.step();
-            self.entry_stacks.resize(self.entry_pools.len(), stack);
+            let entries = self.allocator.history().count();
+            self.entry_stacks.resize(entries, stack);
         }
     }
 
@@ -212,7 +197,9 @@ impl Program {
             recording.entry_stacks = self.entry_stacks.clone();
         }
         if has_pools {
-            recording.entry_pools = self.entry_pools.clone();
+            let pools = self.allocator.snapshot().entry_pools.remove(0);
+            let pool = |entry| pools.get(&entry).copied().unwrap_or_default();
+            recording.entry_pools = (0..recording.entries.len()).map(pool).collect();
         }
         for (index, entry) in recording.entries.iter_mut().enumerate() {
             entry.time_us = 10 * index as u64;

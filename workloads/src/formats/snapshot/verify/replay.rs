@@ -16,6 +16,7 @@ use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use foldhash::fast::FixedState;
 
 use super::super::calls::{Call, CallKind};
+use super::super::emptied::{emptied_alone, emptied_pools};
 use super::answers::Answers;
 use super::guesses::Guesses;
 use super::pools::Pools;
@@ -191,9 +192,11 @@ impl<'a> Replay<'a> {
                 if !self.waits_for_all(recorded) {
                     self.complete(recorded);
                 }
+                let is_known = !self.prepared.recording.entry_pools.is_empty();
                 let pool = match call.kind {
-                    CallKind::Malloc => self.pool_at(call.entries().end - 1),
-                    _ => MempoolId::DEFAULT,
+                    // The entry of a failure has no address.
+                    CallKind::FailedMalloc if !is_known => MempoolId::DEFAULT,
+                    _ => self.pool_at(call.entries().end - 1),
                 };
                 for pool in self.returned_pools(call.entries()) {
                     self.release(pool)?;
@@ -202,7 +205,7 @@ impl<'a> Replay<'a> {
             }
             CallKind::Free => self.allocator.free(first.addr),
             CallKind::FreeRequest => self.free_later(first.addr),
-            CallKind::EmptyCache => self.empty_cache(call, recorded),
+            CallKind::EmptyCache => self.empty_cache(call),
             // Without a malloc, only empty_cache waits for streams.
             CallKind::Completions if self.has_waiting(recorded) => self.allocator.empty_cache(),
             CallKind::Completions => Ok(()),
@@ -235,16 +238,8 @@ impl<'a> Replay<'a> {
 
     /// The private pools from which these entries return segments, in order.
     fn returned_pools(&self, range: Range<usize>) -> Vec<MempoolId> {
-        let mut pools = Vec::new();
         let entries = &self.prepared.recording.entries;
-        for index in range {
-            let pool = self.pool_at(index);
-            let is_new = pool != MempoolId::DEFAULT && !pools.contains(&pool);
-            if is_new && entries[index].action.returns_memory() {
-                pools.push(pool);
-            }
-        }
-        pools
+        emptied_pools(entries, range, |entry| self.pool_at(entry))
     }
 
     /// Removes all users of a pool, whose segments are about to be returned.
@@ -257,20 +252,16 @@ impl<'a> Replay<'a> {
 
     /// Returns all cached memory: that of the default pools first, so that private pools before it were emptied at the
     /// end of a `MemPool`.
-    fn empty_cache(&mut self, call: &Call, recorded: &[TraceEntry]) -> Result<(), Error> {
-        let Range { start, end } = call.entries();
-        let is_private = |(index, entry): (usize, &TraceEntry)| {
-            entry.action.returns_memory() && self.pool_at(index) != MempoolId::DEFAULT
-        };
-        let mut entries = (start..).zip(recorded);
-        let first_other = entries.position(|entry| !is_private(entry));
-        let emptied = start..first_other.map_or(end, |at| start + at);
+    fn empty_cache(&mut self, call: &Call) -> Result<(), Error> {
+        let all = call.entries();
+        let entries = &self.prepared.recording.entries;
+        let emptied = emptied_alone(entries, all.clone(), |entry| self.pool_at(entry));
         for pool in self.returned_pools(emptied.clone()) {
             self.release(pool)?;
             self.allocator.empty_pool(pool)?;
         }
-        if emptied.end < end {
-            for pool in self.returned_pools(emptied.end..end) {
+        if emptied.end < all.end {
+            for pool in self.returned_pools(emptied.end..all.end) {
                 self.release(pool)?;
             }
             self.allocator.empty_cache()?;

@@ -20,6 +20,7 @@ use foldhash::fast::FixedState;
 
 use super::super::Recording;
 use super::super::calls::{Call, CallKind};
+use super::super::emptied::{emptied_alone, emptied_pools};
 use super::super::verify::pools::{GoneSegments, Pools};
 use super::super::verify::returned_pools;
 
@@ -66,8 +67,7 @@ pub(super) fn pool_calls(
                 let empties_no_other = !alone.is_empty() && alone.end == call.entries().end;
                 found.is_emptied = !empties_no_other;
                 if !alone.is_empty() {
-                    let mut emptied: Vec<MempoolId> = known.returned_by(alone).collect();
-                    emptied.dedup();
+                    let emptied = known.returned_by(alone);
                     let calls = found.by_call.entry(index).or_default();
                     (calls.emptied, calls.empties_no_other) = (emptied, empties_no_other);
                 }
@@ -127,22 +127,16 @@ impl<'a> KnownPools<'a> {
         }
     }
 
-    /// The first entries of an `empty_cache`, if these return memory of private pools: the ends of `MemPool`s.
-    /// Otherwise, the default pools are emptied first.
+    /// As [`emptied_alone`].
     fn emptied_alone(&self, call: &Call) -> Range<usize> {
         let entries = &self.recording.entries;
-        let Range { start, end } = call.entries();
-        let is_private = |&entry: &usize| {
-            entries[entry].action.returns_memory() && self.of_entry(entry) != MempoolId::DEFAULT
-        };
-        start..(start..end).find(|entry| !is_private(entry)).unwrap_or(end)
+        emptied_alone(entries, call.entries(), |entry| self.of_entry(entry))
     }
 
-    /// The private pools of which these entries return memory.
-    fn returned_by(&self, entries: Range<usize>) -> impl Iterator<Item = MempoolId> {
-        let returns = |&entry: &usize| self.recording.entries[entry].action.returns_memory();
-        let pools = entries.filter(returns).map(|entry| self.of_entry(entry));
-        pools.filter(|&pool| pool != MempoolId::DEFAULT)
+    /// As [`emptied_pools`].
+    fn returned_by(&self, range: Range<usize>) -> Vec<MempoolId> {
+        let entries = &self.recording.entries;
+        emptied_pools(entries, range, |entry| self.of_entry(entry))
     }
 }
 
