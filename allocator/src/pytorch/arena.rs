@@ -335,7 +335,7 @@ mod tests {
         let errors = [
             allocator.malloc(BYTES, stream).err(),
             allocator.malloc_cached(BYTES, stream).err(),
-            allocator.malloc_uncached(BYTES, stream, true).err(),
+            allocator.begin_uncached(BYTES, stream, true).err(),
             allocator.restore_pool(&saved).err(),
             allocator.resume(pending, answer).err(),
         ];
