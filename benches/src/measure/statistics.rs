@@ -23,7 +23,7 @@ pub struct Estimate {
 const RESAMPLES: usize = 2000;
 const SEED: u64 = 1;
 
-/// Of more samples on both sides, the p-value is approximated.
+/// If both sides have more samples than this, the p-value is approximated.
 const FEW: usize = 8;
 
 /// The median of `samples`; `None` if they are empty.

@@ -55,7 +55,7 @@ fn a_program_that_waits_for_a_person_says_so() {
     }
     let named = format!("replay {file}");
     assert!(says(&named, "").is_none_or(|times| times == 0));
-    // Where nobody types, nothing is said.
+    // Without a terminal, nothing is said.
     let piped = super::coalesce(&["replay", "-"], TRACE, &[]);
     assert_eq!(piped.err, "");
 }

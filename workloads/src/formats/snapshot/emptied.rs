@@ -1,4 +1,4 @@
-//! Which private pools a call returned memory of.
+//! The private pools from which a call returned memory.
 
 use std::ops::Range;
 

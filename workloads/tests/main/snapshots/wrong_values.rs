@@ -1,4 +1,4 @@
-//! The error for each value of a snapshot that has a wrong type.
+//! The error message for each value of a snapshot, if its type is wrong.
 
 use serde_json::{Value, json};
 

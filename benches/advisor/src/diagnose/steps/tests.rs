@@ -55,7 +55,7 @@ fn repetitions_begin_where_least_is_live() {
         }
     };
     let repeats = ROOMY.gather(program, |evidence| evidence.repeats.clone());
-    // Seven tensors that stay, and eleven requests and frees per repetition.
+    // Seven tensors stay live. Each repetition makes eleven requests and frees all of them.
     assert_eq!(repeats, [7..29, 29..51, 51..73, 73..95]);
     assert_eq!(steps(program), None);
 }

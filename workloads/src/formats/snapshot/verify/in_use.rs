@@ -13,7 +13,8 @@ use crate::start::{Owner, owner};
 /// The starts of what is in use, and how close to each other they came.
 #[derive(Debug, Default)]
 pub(super) struct InUse {
-    /// The lowest page of each expandable segment since it had none, with its owner, and other segments without one.
+    /// The start of each expandable segment that has pages, with its owner, and of other segments without one. An expandable
+    /// segment starts at the lowest page that it had since it last had none.
     starts: BTreeMap<DeviceAddr, Option<Owner>>,
     /// The start and the mapped bytes of each expandable segment that has any.
     mapped: BTreeMap<Owner, (DeviceAddr, u64)>,

@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(headline(5, 7), changing, "five kinds of five warm steps");
     }
 
-    /// Memory that an emptied cache makes the program take again is not taken in vain.
+    /// This rule ignores memory that the program takes again after it emptied the cache.
     #[test]
     fn steps_that_empty_the_cache_do_not_count() {
         let find = |emptied: &'static [u64]| {

@@ -234,7 +234,7 @@ fn segments_are_followed_until_they_are_returned() {
     assert_eq!(requests, [0, 0, 1, 2, 0, 3]);
 }
 
-/// The segments before the first entry count as requests, in order of address.
+/// Segments that exist before the first entry are observed as if they were requested in the order of their addresses.
 #[test]
 fn segments_at_the_start_are_known_by_their_address() {
     const A: u64 = 100 * MIB;

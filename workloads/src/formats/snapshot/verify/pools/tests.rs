@@ -236,7 +236,7 @@ fn refinements(
 
 #[test]
 fn guesses_begin_with_the_fewest_pools_and_end() {
-    // 1 and 2 are taken together, 3 and 4 later; 1 and 3 are returned together, then 2 and 4.
+    // Segments 1 and 2 are taken together, and so are 3 and 4 after them. 1 and 3 are returned together, and then 2 and 4.
     let steps = [1, 2, 0, -9, 3, 4, 0, -1, -3, 0, -2, -4];
     let gone = gone(&steps);
     let keys = [key(1, 0), key(2, 1), key(3, 4), key(4, 5)];

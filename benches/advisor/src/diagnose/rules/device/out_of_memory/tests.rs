@@ -68,7 +68,7 @@ fn a_limit_of_the_process_is_named() {
     assert!(found.remedy.contains("400.0 MiB"), "{}", found.remedy);
 }
 
-/// A request that the program gives up without is not the one that it dies of.
+/// If the program survives a failed request, the request at which it ends is another one.
 #[test]
 fn the_request_that_ends_the_program_is_explained() {
     let found = Scene("", 100 * MIB, None).find(rule, |program| {
@@ -85,7 +85,7 @@ fn no_request_fails() {
     assert_eq!(found, None);
 }
 
-/// Three of the four blocks in each of six segments are freed.
+/// Six segments have four blocks each, and three of the four are freed.
 fn fragmented(program: &mut Program<'_>) {
     for (index, block) in several(program, 24, 5 * MIB).into_iter().enumerate() {
         match index % 4 {
