@@ -20,6 +20,7 @@ use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
+pub(super) use self::kinds::kind_of;
 use self::kinds::{KindsByAddress, kinds_of_unmapped};
 use self::segment::Segment;
 use super::settings::KnownSettings;

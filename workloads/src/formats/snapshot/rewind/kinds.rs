@@ -11,7 +11,7 @@ use coalesce_alloc::stats::PoolKind;
 use super::super::Recording;
 
 /// The pool kind for the request of an entry.
-fn kind_of(entry: &TraceEntry, settings: &Settings) -> PoolKind {
+pub(in super::super) fn kind_of(entry: &TraceEntry, settings: &Settings) -> PoolKind {
     let rounded = size::round_size(entry.size, settings);
     rounded.map_or(PoolKind::Large, size::pool_kind)
 }

@@ -13,7 +13,7 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::PoolKind;
 
 use super::super::Recording;
-use super::super::rewind::Start;
+use super::super::rewind::{Start, kind_of};
 use super::in_use::InUse;
 pub(in super::super) use crate::start::{Owner, owner};
 
@@ -124,8 +124,7 @@ fn kinds_of_mapped(recording: &Recording, settings: &Settings) -> BTreeMap<usize
         if entry.action == Action::SegmentMap {
             mapped.push(index);
         } else if entry.action.ends_request() {
-            let rounded = size::round_size(entry.size, settings);
-            let kind = rounded.map_or(PoolKind::Large, size::pool_kind);
+            let kind = kind_of(entry, settings);
             kinds.extend(mapped.drain(..).map(|index| (index, kind)));
         }
     }
