@@ -17,7 +17,7 @@ use serde_json::Map;
 use crate::common::{TRACE, events, operations, write_file};
 
 fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file("binary_traces", name, contents)
+    write_file(name, contents)
 }
 
 fn packed(workload: &dyn Workload) -> Vec<u8> {

@@ -27,7 +27,7 @@ fn read(path: &Path) -> Result<u64, String> {
 }
 
 fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file("budgets", name, contents)
+    write_file(name, contents)
 }
 
 /// Reads a file that is deleted then, because it is long.

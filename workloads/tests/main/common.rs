@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
@@ -105,9 +106,12 @@ pub fn assert_contains(text: &str, expected: &str) {
     assert!(text.contains(expected), "no '{expected}' in: {text}");
 }
 
-/// Writes a temporary file into a folder of this topic.
-pub fn write_file(topic: &str, name: &str, contents: &[u8]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(topic);
+/// Writes a file into the temporary folder of the running test, which runs on a thread with its name. Tests run at
+/// the same time, so files of the same name must not meet.
+pub fn write_file(name: &str, contents: &[u8]) -> PathBuf {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("unnamed").replace("::", "-");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&folder).unwrap();
     let path = folder.join(name);
     fs::write(&path, contents).unwrap();

@@ -24,17 +24,17 @@ fn traces() -> [(&'static str, Vec<u8>); 3] {
 }
 
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
-    write_file("compression", name, bytes)
+    write_file(name, bytes)
 }
 
-/// The events of the trace, from a plain file for each test: the tests run at the same time.
-fn expected(test: &str) -> Vec<String> {
-    events(&file(&format!("plain_{test}.csv"), TRACE.as_bytes())).unwrap()
+/// The events of the trace, from a plain file.
+fn expected() -> Vec<String> {
+    events(&file("plain.csv", TRACE.as_bytes())).unwrap()
 }
 
 #[test]
 fn every_format_is_read() {
-    let expected = expected("read");
+    let expected = expected();
     for (ending, bytes) in traces() {
         let path = file(&format!("program.csv.{ending}"), &bytes);
         assert_eq!(TraceFile::open(&path).unwrap().name(), "program");
@@ -47,7 +47,7 @@ fn every_format_is_read() {
 /// As `cat`, `xz --block-list`, `pzstd` and parallel programs write them.
 #[test]
 fn several_in_a_row_are_one() {
-    let expected = expected("joined");
+    let expected = expected();
     let skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc";
     let empty = file("empty", b"op,id,bytes,stream,tag\n");
     assert_eq!(events(&empty).unwrap(), [""; 0]);
@@ -83,7 +83,7 @@ fn every_cut_is_noticed() {
 /// What no checksum covers may differ, but nothing else than the trace is read.
 #[test]
 fn every_damage_is_noticed() {
-    let expected = expected("damaged");
+    let expected = expected();
     for (ending, bytes) in traces() {
         let mut refused = 0;
         for at in 0..bytes.len() {

@@ -95,9 +95,8 @@ fn traces(name: &str, workload: &dyn Workload) -> [Box<dyn Workload>; 2] {
     let (mut csv, mut packed) = (Vec::new(), Vec::new());
     trace::write(workload, &Map::new(), &mut csv).unwrap();
     binary::write(workload, &Map::new(), &mut packed).unwrap();
-    let file = |ending: &str, bytes: &[u8]| -> PathBuf {
-        write_file("round_trips", &format!("{name}.{ending}"), bytes)
-    };
+    let file =
+        |ending: &str, bytes: &[u8]| -> PathBuf { write_file(&format!("{name}.{ending}"), bytes) };
     [
         Box::new(TraceFile::open(file("csv", &csv)).unwrap()),
         Box::new(BinaryTrace::open(file("trace", &packed)).unwrap()),
@@ -160,7 +159,7 @@ fn check_together(name: &str, recordings: &[Recording]) -> usize {
     trace::write_devices(&devices, &Map::new(), &mut csv).unwrap();
     binary::write_devices(&devices, &Map::new(), &mut packed).unwrap();
     let opened = [("csv", csv), ("trace", packed)].map(|(ending, bytes)| {
-        let path = write_file("round_trips", &format!("{name}-all.{ending}"), &bytes);
+        let path = write_file(&format!("{name}-all.{ending}"), &bytes);
         match open(path).unwrap() {
             Opened::Devices(trace) => trace,
             _ => panic!("{name} has several devices"),

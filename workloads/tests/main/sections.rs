@@ -15,7 +15,7 @@ use crate::common::{assert_contains, operations, write_file};
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
 fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file("sections", name, contents)
+    write_file(name, contents)
 }
 
 /// The trace of devices in both forms.

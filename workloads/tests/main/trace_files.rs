@@ -8,7 +8,7 @@ use coalesce_workloads::formats::trace::TraceFile;
 use crate::common::{TRACE, assert_contains, events, write_file};
 
 fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file("trace_files", name, contents)
+    write_file(name, contents)
 }
 
 #[test]

@@ -9,10 +9,8 @@ use serde_json::Value;
 use super::{Ended, coalesce, scratch, scratch_folder, trace};
 
 /// Runs the program with the simulated CUDA driver.
-fn on_a_gpu(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-{name}"));
-    fs::create_dir_all(&folder).unwrap();
-    let _ = fs::remove_file(folder.join(simcuda::library::NAME));
+fn on_a_gpu(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let folder = scratch_folder("driver");
     simcuda::library::place(&folder).unwrap();
     let library_path = ("LD_LIBRARY_PATH", folder.to_str().unwrap());
     coalesce(arguments, "", &[variables, &[library_path]].concat())
@@ -33,7 +31,6 @@ fn a_profile_is_measured_and_can_be_used() {
     let (profile, samples) = (scratch("measured.toml", ""), scratch("measured.csv", ""));
     let (profile, samples) = (profile.to_str().unwrap(), samples.to_str().unwrap());
     let measured = on_a_gpu(
-        "profile",
         &[
             "profile",
             "--device",
@@ -80,7 +77,7 @@ fn a_gpu_decides_as_the_simulated_device_does() {
     let arguments = ["replay", &program, "--json", "--profile", "published"];
     let simulated = json(coalesce(&arguments, "", &[]));
     let arguments = [&arguments[..], &["--device", "cuda:0"]].concat();
-    let on_gpu = json(on_a_gpu("decides", &arguments, &[]));
+    let on_gpu = json(on_a_gpu(&arguments, &[]));
     for figure in [
         "peak_reserved_bytes",
         "device_allocs",
@@ -100,11 +97,11 @@ fn contents_are_verified() {
     let program = trace("resnet50_amp_varsize_prefetch_stream");
     let arguments = ["replay", &program, "--device", "auto", "--verify"];
     let late = [("FAKE_MEMORY", "1"), ("FAKE_HOLD_EVENTS", "1")];
-    let text = on_a_gpu("verify", &arguments, &late).success();
+    let text = on_a_gpu(&arguments, &late).success();
     assert!(text.contains("verified: 11277 blocks"), "{text}");
     // A failing kernel launch loses a write.
     let lost = [("FAKE_MEMORY", "1"), ("FAKE_FAIL", "cuLaunchKernel:700:9")];
-    on_a_gpu("lost", &arguments, &lost).failure(1, &["cuLaunchKernel", "700"]);
+    on_a_gpu(&arguments, &lost).failure(1, &["cuLaunchKernel", "700"]);
 }
 
 #[test]
@@ -126,7 +123,7 @@ fn every_policy_is_timed_with_its_memory() {
         "bfc",
     ];
     let to = ["--device", "cuda:0", "--out", out.to_str().unwrap()];
-    let text = on_a_gpu("bench", &[&arguments[..], &policies, &to].concat(), &[]).success();
+    let text = on_a_gpu(&[&arguments[..], &policies, &to].concat(), &[]).success();
     assert!(text.contains("hot_4KiB on cuda:0"), "{text}");
     assert!(
         text.contains("does not serve work on more than one stream"),
@@ -172,12 +169,7 @@ fn every_policy_is_timed_with_its_memory() {
 fn a_profile_is_compared_with_the_driver() {
     let out = scratch("model.csv", "");
     let arguments = ["model", "growth_staircase", "--device", "cuda:0", "--out"];
-    let text = on_a_gpu(
-        "model",
-        &[&arguments[..], &[out.to_str().unwrap()]].concat(),
-        &[],
-    )
-    .success();
+    let text = on_a_gpu(&[&arguments[..], &[out.to_str().unwrap()]].concat(), &[]).success();
     assert!(
         text.contains("| growth_staircase | pytorch | expandable | "),
         "{text}"
@@ -204,9 +196,9 @@ fn kernels_run_between_requests() {
         "--rounds",
         "1",
     ];
-    on_a_gpu("idle-model", &model, &fails).success();
+    on_a_gpu(&model, &fails).success();
     let busy = [&model[..], &["--kernels"]].concat();
-    on_a_gpu("busy-model", &busy, &fails).failure(1, &["cuLaunchKernel", "700"]);
+    on_a_gpu(&busy, &fails).failure(1, &["cuLaunchKernel", "700"]);
     let out = scratch_folder("busy-bench");
     let bench = [
         "bench",
@@ -224,9 +216,9 @@ fn kernels_run_between_requests() {
         out.to_str().unwrap(),
     ];
     let bench = [&bench[..], &to].concat();
-    let left_out = on_a_gpu("failing-bench", &bench, &fails).success();
+    let left_out = on_a_gpu(&bench, &fails).success();
     assert!(left_out.contains("cuLaunchKernel"), "{left_out}");
-    on_a_gpu("busy-bench", &bench, &[]).success();
+    on_a_gpu(&bench, &[]).success();
     let cells = table(&out.join("cells.csv"));
     assert!(cells.iter().all(|row| row["ns_per_pair"].is_empty()));
     let latencies = table(&out.join("latencies.csv"));
@@ -236,7 +228,7 @@ fn kernels_run_between_requests() {
 #[test]
 fn invalid_measurements_are_rejected_with_a_reason() {
     let refused = |arguments: &[&str], words: &[&str]| {
-        on_a_gpu("refused", arguments, &[]).failure(1, words);
+        on_a_gpu(arguments, &[]).failure(1, words);
     };
     let program = &trace("example_interleaved_free");
     refused(
@@ -260,9 +252,9 @@ fn invalid_measurements_are_rejected_with_a_reason() {
     let nameless = ["replay", program, "--device", "gpu"];
     coalesce(&nameless, "", &[]).failure(2, &["'gpu'", "sim, auto, or cuda:0"]);
     let no_device = [("FAKE_NO_DEVICE", "1")];
-    let profile = on_a_gpu("none", &["profile"], &no_device);
+    let profile = on_a_gpu(&["profile"], &no_device);
     profile.failure(1, &["no GPU to measure on", "no CUDA device"]);
-    let auto = on_a_gpu("auto", &["replay", program, "--device", "auto"], &no_device);
+    let auto = on_a_gpu(&["replay", program, "--device", "auto"], &no_device);
     assert!(
         auto.success().contains("addresses up"),
         "the simulated device"
@@ -281,8 +273,8 @@ fn a_failing_device_ends_the_measurement() {
         "--device",
         "cuda:0",
     ];
-    on_a_gpu("dies", &bench, &dies).failure(1, &["719"]);
-    on_a_gpu("dies-too", &["profile"], &[("FAKE_FAIL", "cuMemMap:719:5")]).failure(1, &["719"]);
+    on_a_gpu(&bench, &dies).failure(1, &["719"]);
+    on_a_gpu(&["profile"], &[("FAKE_FAIL", "cuMemMap:719:5")]).failure(1, &["719"]);
 }
 
 /// What a replay on a GPU leaves out is said, and only there.
@@ -295,9 +287,7 @@ fn a_limit_of_the_workload_holds_on_a_gpu_only_under_pytorch() {
         "The workload limits its memory, but on a GPU only the policy pytorch has such a limit.";
     let says = |policy: &str, device: &str| {
         let arguments = ["replay", limited, "--policy", policy, "--device", device];
-        on_a_gpu("limits", &arguments, &[])
-            .success()
-            .contains(remark)
+        on_a_gpu(&arguments, &[]).success().contains(remark)
     };
     assert!(says("tlsf", "cuda:0"));
     assert!(!says("pytorch", "cuda:0") && !says("tlsf", "sim"));
@@ -309,7 +299,7 @@ fn a_limit_of_the_workload_holds_on_a_gpu_only_under_pytorch() {
     let plain = [
         "replay", unlimited, "--policy", "tlsf", "--device", "cuda:0",
     ];
-    let text = on_a_gpu("limits", &plain, &[]).success();
+    let text = on_a_gpu(&plain, &[]).success();
     assert!(!text.contains("The workload"), "{text}");
     for flags in [
         ["--limit", "1GiB"],
@@ -319,7 +309,7 @@ fn a_limit_of_the_workload_holds_on_a_gpu_only_under_pytorch() {
     ] {
         let arguments = [&["replay", unlimited, "--device", "cuda:0"], &flags[..]].concat();
         let words = ["apply to the simulated device only, not to cuda:0, "];
-        on_a_gpu("limits", &arguments, &[]).failure(1, &words);
+        on_a_gpu(&arguments, &[]).failure(1, &words);
     }
 }
 
@@ -341,7 +331,7 @@ fn programs_for_which_there_is_no_time_are_named() {
             "--out",
             out,
         ];
-        on_a_gpu("model-time", &arguments, &[])
+        on_a_gpu(&arguments, &[])
     };
     let none = model("0", "-");
     assert!(
@@ -372,9 +362,7 @@ fn changes_of_other_processes_are_not_made_on_a_gpu() {
     let remark = "The workload's changes of other processes' memory and of running kernels are not made on a GPU.";
     let says = |device: &str| {
         let arguments = ["replay", changing, "--device", device];
-        on_a_gpu("others", &arguments, &[])
-            .success()
-            .contains(remark)
+        on_a_gpu(&arguments, &[]).success().contains(remark)
     };
     assert!(says("cuda:0") && !says("sim"));
 }

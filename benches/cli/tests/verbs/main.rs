@@ -37,6 +37,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 /// The result of a run of the program.
 struct Ended {
@@ -116,16 +117,26 @@ fn trace(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Creates a file in a temporary folder.
+/// The temporary folder of the running test, which runs on a thread with its name. Tests run at the same time, so
+/// files of the same name must not meet.
+fn own_folder() -> PathBuf {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("unnamed").replace("::", "-");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Creates a file in the test's folder.
 fn scratch(name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = own_folder().join(name);
     fs::write(&path, contents).unwrap();
     path
 }
 
-/// Creates an empty folder in a temporary folder.
+/// Creates an empty folder in the test's folder.
 fn scratch_folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = own_folder().join(name);
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();
     path

@@ -37,7 +37,7 @@ fn opened(name: &str, traces: &[Vec<Value>]) -> Input {
     let devices = (0..).zip(traces).map(|(device, _)| segment(device));
     let devices: Vec<Value> = devices.collect();
     let snapshot = json!({"segments": devices, "device_traces": traces});
-    let path = write_file("devices", name, snapshot.to_string().as_bytes());
+    let path = write_file(name, snapshot.to_string().as_bytes());
     Input::open(path.to_str().unwrap(), None).unwrap()
 }
 

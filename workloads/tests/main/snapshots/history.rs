@@ -16,7 +16,7 @@ const SEGMENTS: &str = r#"[{"address":8388608,"total_size":2097152,"stream":0,"s
     "blocks":[[1024,1000,"active_allocated",8388608],[2096128,0,"inactive",8389632]]}]"#;
 
 fn written(name: &str, history: &str, segments: &str) -> PathBuf {
-    let write = |name: String, text: &str| write_file("histories", &name, text.as_bytes());
+    let write = |name: String, text: &str| write_file(&name, text.as_bytes());
     write(format!("{name}.final_segments.json"), segments);
     write(format!("{name}.csv"), history)
 }

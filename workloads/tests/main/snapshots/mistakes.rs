@@ -15,7 +15,7 @@ use crate::common::{assert_contains, fixtures, write_file};
 
 /// Writes a file and returns the error of reading it, without the path.
 fn wrong(name: &str, bytes: &[u8]) -> String {
-    let path = write_file("snapshots", name, bytes);
+    let path = write_file(name, bytes);
     let error = read(&path).unwrap_err().to_string();
     let file = path.display().to_string();
     error.strip_prefix(&file).unwrap().to_owned()
@@ -196,7 +196,7 @@ proptest! {
                 _ => bytes.insert(at, byte),
             }
         }
-        let path = write_file("snapshots", &format!("damaged-{name}"), &bytes);
+        let path = write_file(&format!("damaged-{name}"), &bytes);
         match read(&path) {
             Ok(recordings) => for recording in recordings {
                 prop_assert!(recording.entries.len() + recording.segments.len() <= bytes.len());

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::common::{assert_contains, fixtures, write_file};
 
 fn file(name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
-    write_file("wrapped", name, bytes.as_ref())
+    write_file(name, bytes.as_ref())
 }
 
 /// The error of opening a file, which names its path.
