@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -109,8 +110,10 @@ pub fn assert_contains(text: &str, expected: &str) {
 /// Writes a file into the temporary folder of the running test, which runs on a thread with its name. Tests run at
 /// the same time, so files of the same name must not meet.
 pub fn write_file(name: &str, contents: &[u8]) -> PathBuf {
-    let thread = thread::current();
-    let test = thread.name().unwrap_or("unnamed").replace("::", "-");
+    // Not the name itself: messages contain the path, and tests look for words in messages.
+    let mut hasher = DefaultHasher::new();
+    thread::current().name().hash(&mut hasher);
+    let test = format!("{:016x}", hasher.finish());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&folder).unwrap();
     let path = folder.join(name);

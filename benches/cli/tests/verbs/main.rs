@@ -34,6 +34,7 @@ mod verify;
 mod warm;
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -120,8 +121,10 @@ fn trace(name: &str) -> String {
 /// The temporary folder of the running test, which runs on a thread with its name. Tests run at the same time, so
 /// files of the same name must not meet.
 fn own_folder() -> PathBuf {
-    let thread = thread::current();
-    let test = thread.name().unwrap_or("unnamed").replace("::", "-");
+    // Not the name itself: messages contain the path, and tests look for words in messages.
+    let mut hasher = DefaultHasher::new();
+    thread::current().name().hash(&mut hasher);
+    let test = format!("{:016x}", hasher.finish());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&folder).unwrap();
     folder
