@@ -43,7 +43,7 @@ pub(super) struct Arena<T> {
     slots: Vec<T>,
     /// Slots whose value was removed.
     vacant: Vec<Id<T>>,
-    /// The number of values from which on the arena has no room. Below 2^32, by more than one allocator operation creates.
+    /// The arena is full with this many values. Less than 2^32 by more than the values that one allocator operation creates.
     full: usize,
 }
 

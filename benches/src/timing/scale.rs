@@ -124,7 +124,7 @@ mod tests {
         let mut expected = [1.0; CallKind::COUNT];
         expected[CallKind::Map as usize] = 1.5;
         assert_eq!(factors(&rows), expected);
-        // The pages take more time than all calls together.
+        // The modelled time of the pages exceeds the measured time of the calls, so no factor is derived.
         let rows = [
             row("cuda_async", CallKind::Map, 100, 0),
             row("cuda_async", CallKind::PoolMalloc, 10, 100),

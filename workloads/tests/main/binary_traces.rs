@@ -1,7 +1,6 @@
 //! Binary traces contain all operations; broken ones are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use coalesce_alloc::{MempoolId, PoolCall};
 
@@ -15,10 +14,6 @@ use proptest::prelude::*;
 use serde_json::Map;
 
 use crate::common::{TRACE, events, operations, write_file};
-
-fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file(name, contents)
-}
 
 fn packed(workload: &dyn Workload) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -123,7 +118,7 @@ pub fn programs() -> impl Strategy<Value = Program> {
 proptest! {
     #[test]
     fn all_operations_survive(program in programs()) {
-        let path = file("survives.trace", &packed(&program));
+        let path = write_file("survives.trace", &packed(&program));
         let again = BinaryTrace::open(&path).unwrap();
         prop_assert_eq!(operations(&again).unwrap(), operations(&program).unwrap());
     }
@@ -131,21 +126,21 @@ proptest! {
     #[test]
     fn a_trace_becomes_itself_by_way_of_the_binary_form(program in programs()) {
         let original = text(&program);
-        let csv = TraceFile::open(file("itself.csv", &original)).unwrap();
+        let csv = TraceFile::open(write_file("itself.csv", &original)).unwrap();
         prop_assert_eq!(operations(&csv).unwrap(), operations(&program).unwrap());
-        let binary = BinaryTrace::open(file("itself.trace", &packed(&csv))).unwrap();
+        let binary = BinaryTrace::open(write_file("itself.trace", &packed(&csv))).unwrap();
         prop_assert_eq!(text(&binary), original);
     }
 
     #[test]
     fn a_file_that_ends_early_or_late_is_refused(program in programs(), at: prop::sample::Index) {
         let mut bytes = packed(&program);
-        let cut = file("cut.trace", &bytes[..at.index(bytes.len())]);
+        let cut = write_file("cut.trace", &bytes[..at.index(bytes.len())]);
         let read = BinaryTrace::open(&cut).map_err(|error| error.to_string());
         let read = read.and_then(|it| operations(&it).map_err(|error| error.to_string()));
         prop_assert!(read.is_err());
         bytes.push(0);
-        let late = BinaryTrace::open(file("late.trace", &bytes)).unwrap();
+        let late = BinaryTrace::open(write_file("late.trace", &bytes)).unwrap();
         let error = operations(&late).unwrap_err().to_string();
         prop_assert!(error.ends_with("more bytes follow the end of the trace"), "{}", error);
     }
@@ -153,18 +148,18 @@ proptest! {
 
 #[test]
 fn every_reader_recognises_it_also_compressed() {
-    let plain = file("plain.csv", TRACE.as_bytes());
+    let plain = write_file("plain.csv", TRACE.as_bytes());
     let csv = TraceFile::open(&plain).unwrap();
     let mut bytes = Vec::new();
     binary::write(&csv, csv.header(), &mut bytes).unwrap();
     assert!(bytes.len() < TRACE.len() / 2, "{} bytes", bytes.len());
-    let trace = BinaryTrace::open(file("plain.trace", &bytes)).unwrap();
+    let trace = BinaryTrace::open(write_file("plain.trace", &bytes)).unwrap();
     assert_eq!(trace.header(), csv.header());
     for (name, bytes) in [
         ("opened.trace", bytes.clone()),
         ("opened.trace.gz", gzip(&bytes).unwrap()),
     ] {
-        let Opened::Workload(opened) = open(file(name, &bytes)).unwrap() else {
+        let Opened::Workload(opened) = open(write_file(name, &bytes)).unwrap() else {
             panic!("{name} is not a snapshot")
         };
         assert_eq!(opened.name(), "opened");
@@ -176,7 +171,7 @@ fn every_reader_recognises_it_also_compressed() {
 fn tags_beyond_those_with_places_are_written_in_full() {
     let choice = |number: u32| (0, 0, 1, 0, format!("{}", number % 70_000));
     let program = Program((0..140_000).map(choice).collect());
-    let trace = BinaryTrace::open(file("tags.trace", &packed(&program))).unwrap();
+    let trace = BinaryTrace::open(write_file("tags.trace", &packed(&program))).unwrap();
     assert_eq!(operations(&trace).unwrap(), operations(&program).unwrap());
 }
 
@@ -298,7 +293,7 @@ fn errors_name_the_byte_and_the_reason() {
         ),
     ];
     for (name, head, rest, expected) in cases {
-        let path = file(&format!("{name}.trace"), &[head, rest].concat());
+        let path = write_file(&format!("{name}.trace"), &[head, rest].concat());
         let read = BinaryTrace::open(&path).map_err(|error| error.to_string());
         let read = read.and_then(|it| operations(&it).map_err(|error| error.to_string()));
         let error = read.unwrap_err();
@@ -306,7 +301,7 @@ fn errors_name_the_byte_and_the_reason() {
         assert!(error.starts_with(&full), "{name}: {error}");
     }
     let unfit = [HEAD, b"\x02\x00\x80\x80\x80\x80\x10"].concat();
-    let unfit = BinaryTrace::open(file("stream.trace", &unfit)).unwrap();
+    let unfit = BinaryTrace::open(write_file("stream.trace", &unfit)).unwrap();
     let error = operations(&unfit).unwrap_err().to_string();
     assert!(
         error.contains("stream 4294967296; expected a number"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coalesce_workloads::budget::{Budget, MOST_LIVE, MOST_POOLS, MOST_STREAMS};
 use coalesce_workloads::cached::Cached;
@@ -26,13 +26,9 @@ fn read(path: &Path) -> Result<u64, String> {
     sent.map(|()| events).map_err(|error| error.to_string())
 }
 
-fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file(name, contents)
-}
-
 /// Reads a file that is deleted then, because it is long.
 fn read_once(name: &str, contents: &[u8]) -> Result<u64, String> {
-    let path = file(name, contents);
+    let path = write_file(name, contents);
     let read = read(&path);
     fs::remove_file(path).unwrap();
     read

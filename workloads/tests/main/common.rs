@@ -107,10 +107,10 @@ pub fn assert_contains(text: &str, expected: &str) {
     assert!(text.contains(expected), "no '{expected}' in: {text}");
 }
 
-/// Writes a file into the temporary folder of the running test, which runs on a thread with its name. Tests run at
-/// the same time, so files of the same name must not meet.
+/// Writes a file into a temporary folder of the running test. Tests run in parallel and may use the same file names.
 pub fn write_file(name: &str, contents: &[u8]) -> PathBuf {
-    // Not the name itself: messages contain the path, and tests look for words in messages.
+    // The thread has the name of the test. The folder has a hash of it: a word that a test expects in an error message
+    // could otherwise match the path in that message.
     let mut hasher = DefaultHasher::new();
     thread::current().name().hash(&mut hasher);
     let test = format!("{:016x}", hasher.finish());

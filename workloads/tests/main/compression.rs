@@ -1,7 +1,7 @@
 //! Compressed files. Those in `tests/packed` were written by `xz -9` and `zstd -19`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::minimalloc;
@@ -23,23 +23,19 @@ fn traces() -> [(&'static str, Vec<u8>); 3] {
     [("gz", gz), ("xz", xz), ("zst", zst)]
 }
 
-fn file(name: &str, bytes: &[u8]) -> PathBuf {
-    write_file(name, bytes)
-}
-
 /// The events of the trace, from a plain file.
 fn expected() -> Vec<String> {
-    events(&file("plain.csv", TRACE.as_bytes())).unwrap()
+    events(&write_file("plain.csv", TRACE.as_bytes())).unwrap()
 }
 
 #[test]
 fn every_format_is_read() {
     let expected = expected();
     for (ending, bytes) in traces() {
-        let path = file(&format!("program.csv.{ending}"), &bytes);
+        let path = write_file(&format!("program.csv.{ending}"), &bytes);
         assert_eq!(TraceFile::open(&path).unwrap().name(), "program");
         assert_eq!(events(&path).unwrap(), expected, "{ending}");
-        let unnamed = file(&format!("program_{ending}"), &bytes);
+        let unnamed = write_file(&format!("program_{ending}"), &bytes);
         assert_eq!(events(&unnamed).unwrap(), expected, "{ending}");
     }
 }
@@ -49,7 +45,7 @@ fn every_format_is_read() {
 fn several_in_a_row_are_one() {
     let expected = expected();
     let skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc";
-    let empty = file("empty", b"op,id,bytes,stream,tag\n");
+    let empty = write_file("empty", b"op,id,bytes,stream,tag\n");
     assert_eq!(events(&empty).unwrap(), [""; 0]);
     for (ending, first) in traces() {
         let more = gzip(b"alloc,2,3000,0,more\n").unwrap();
@@ -62,7 +58,7 @@ fn several_in_a_row_are_one() {
                 [&skippable[..], &first, skippable].concat(),
             ),
         };
-        let path = file(&format!("several.{ending}"), &[padded, more].concat());
+        let path = write_file(&format!("several.{ending}"), &[padded, more].concat());
         let found = events(&path).unwrap();
         assert_eq!(found[..6], expected, "{ending}");
         assert_eq!(found.len(), 7, "{ending}");
@@ -73,7 +69,8 @@ fn several_in_a_row_are_one() {
 fn every_cut_is_noticed() {
     for (ending, bytes) in traces() {
         for length in 10..bytes.len() {
-            let error = events(&file(&format!("cut.{ending}"), &bytes[..length])).unwrap_err();
+            let error =
+                events(&write_file(&format!("cut.{ending}"), &bytes[..length])).unwrap_err();
             let words = "the compressed data ends early: the file is truncated";
             assert!(error.contains(words), "{ending}, {length} bytes: {error}");
         }
@@ -90,7 +87,7 @@ fn every_damage_is_noticed() {
             for bit in [0, 3, 7] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1 << bit;
-                match events(&file(&format!("damaged.{ending}"), &damaged)) {
+                match events(&write_file(&format!("damaged.{ending}"), &damaged)) {
                     Ok(found) => assert_eq!(found, expected, "{ending}, byte {at}, bit {bit}"),
                     Err(_) => refused += 1,
                 }
@@ -105,7 +102,7 @@ fn every_damage_is_noticed() {
             _ => damaged.len() - 1,
         };
         damaged[at] ^= 1;
-        let error = events(&file(&format!("damaged.{ending}"), &damaged)).unwrap_err();
+        let error = events(&write_file(&format!("damaged.{ending}"), &damaged)).unwrap_err();
         assert_contains(&error, "the compressed data is damaged");
     }
 }
@@ -124,12 +121,12 @@ fn large_windows_are_refused() {
     // No single segment, no size, and an exponent of 31 for the window.
     let zst = b"\x28\xb5\x2f\xfd\x00\xf8\x01\0\0".to_vec();
     for (name, bytes, tool) in [("xz", xz, "unxz"), ("zst", zst, "unzstd")] {
-        let error = events(&file(&format!("window.{name}"), &bytes)).unwrap_err();
+        let error = events(&write_file(&format!("window.{name}"), &bytes)).unwrap_err();
         let words = format!("needs a window of more than 128 MiB; unpack it with {tool}");
         assert_contains(&error, &words);
     }
     let dictionary = b"\x28\xb5\x2f\xfd\x01\x00\x07\x01\0\0".to_vec();
-    let error = events(&file("dictionary.zst", &dictionary)).unwrap_err();
+    let error = events(&write_file("dictionary.zst", &dictionary)).unwrap_err();
     assert_contains(&error, "compressed in an uncommon way");
 }
 
@@ -146,7 +143,7 @@ fn bombs_are_refused() {
         bomb.push(0);
     }
     bomb.extend([1, 0, 0]);
-    let error = minimalloc::read(file("bomb.zst", &bomb)).unwrap_err();
+    let error = minimalloc::read(write_file("bomb.zst", &bomb)).unwrap_err();
     let words = "unpacks to more than 16777216 bytes, over 256 times its size; if this is intended, unpack it with unzstd";
     assert_contains(&error.to_string(), words);
 }

@@ -14,10 +14,6 @@ use crate::common::{assert_contains, operations, write_file};
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
-fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file(name, contents)
-}
-
 /// The trace of devices in both forms.
 fn written(devices: &[Device<'_>]) -> [(&'static str, Vec<u8>); 2] {
     let (mut csv, mut packed) = (Vec::new(), Vec::new());
@@ -55,7 +51,7 @@ proptest! {
         let devices = numbered(&programs);
         let numbers: Vec<u32> = devices.iter().map(|(number, _)| *number).collect();
         for (ending, bytes) in written(&devices) {
-            let trace = sections(file(&format!("each.{ending}"), &bytes)).unwrap();
+            let trace = sections(write_file(&format!("each.{ending}"), &bytes)).unwrap();
             prop_assert_eq!(trace.devices(), &numbers[..]);
             for (index, program) in programs.iter().enumerate() {
                 prop_assert_eq!(read(&trace, index).unwrap(), operations(program).unwrap());
@@ -79,7 +75,7 @@ proptest! {
         at: prop::sample::Index,
     ) {
         let [_, (_, bytes)] = written(&numbered(&programs));
-        let path = file("cut.trace", &bytes[..at.index(bytes.len())]);
+        let path = write_file("cut.trace", &bytes[..at.index(bytes.len())]);
         if let Ok(trace) = sections(path) {
             prop_assert!(read(&trace, programs.len() - 1).is_err());
             for (index, program) in programs.iter().enumerate() {
@@ -101,7 +97,7 @@ proptest! {
                 let at = at.index(bytes.len());
                 bytes[at] = *byte;
             }
-            if let Ok(trace) = sections(file(&format!("broken.{ending}"), &bytes)) {
+            if let Ok(trace) = sections(write_file(&format!("broken.{ending}"), &bytes)) {
                 for index in 0..trace.devices().len() {
                     let _ = read(&trace, index);
                 }
@@ -182,7 +178,7 @@ fn errors_name_the_line_and_the_section() {
         ),
     ];
     for (name, text, expected) in cases {
-        let path = file(&format!("{name}.csv"), text.as_bytes());
+        let path = write_file(&format!("{name}.csv"), text.as_bytes());
         let last = Input::open(path.to_str().unwrap(), None).and_then(|input| {
             let devices = TraceFile::open(&path)?.devices().len();
             let last = (devices > 1).then_some(3);
@@ -203,7 +199,7 @@ fn errors_name_the_line_and_the_section() {
         let full = format!("{}, {expected}", path.display());
         assert!(error.starts_with(&full), "{name}: {error}");
     }
-    let path = file("ends.csv", listing(TWO, zero).as_bytes());
+    let path = write_file("ends.csv", listing(TWO, zero).as_bytes());
     let error = operations(&TraceFile::open(&path).unwrap())
         .unwrap_err()
         .to_string();
@@ -222,7 +218,7 @@ fn a_section_that_is_not_read_may_be_broken() {
         ("later", good(0) + &bad(3), 0),
         ("earlier", bad(0) + &good(3), 1),
     ] {
-        let trace = sections(file(
+        let trace = sections(write_file(
             &format!("{name}.csv"),
             listing(TWO, &lines).as_bytes(),
         ))
@@ -236,7 +232,7 @@ fn a_section_that_is_not_read_may_be_broken() {
 fn a_device_is_chosen_by_its_number() {
     let lines = "device,-1,0,0,3\nmark,-1,0,0,three\ndevice,-1,0,0,0\nmark,-1,0,0,zero\n";
     let listed = "{\"device\": 3}, {\"device\": 0}";
-    let path = file("chosen.csv", listing(listed, lines).as_bytes());
+    let path = write_file("chosen.csv", listing(listed, lines).as_bytes());
     let opened = |device| Input::open(path.to_str().unwrap(), device);
     for (device, tag, number) in [
         (None, "three", 3),
@@ -254,7 +250,7 @@ fn a_device_is_chosen_by_its_number() {
     // A trace without sections may name its device.
     let conditions = "{\"device\": 2, \"conf\": \"\", \"torch\": \"2.11\", \"addresses\": \"up\"}";
     let one = format!("# {{\"coalesce\": {{\"conditions\": {conditions}}}}}\n{COLUMNS}\n");
-    let path = file("one.csv", one.as_bytes());
+    let path = write_file("one.csv", one.as_bytes());
     let opened = |device| Input::open(path.to_str().unwrap(), device);
     assert!(opened(None).is_ok() && opened(Some(2)).is_ok());
     let error = opened(Some(0)).err().unwrap().to_string();
@@ -275,7 +271,7 @@ fn the_binary_form_lists_its_devices() {
             "byte 9: the header does not list the devices",
         ),
     ] {
-        let path = file(&format!("{name}.trace"), head);
+        let path = write_file(&format!("{name}.trace"), head);
         let error = open(&path).err().unwrap().to_string();
         assert_eq!(error, format!("{}, {expected}", path.display()));
     }

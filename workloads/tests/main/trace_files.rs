@@ -1,25 +1,21 @@
 //! Valid and invalid trace files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::trace::TraceFile;
 
 use crate::common::{TRACE, assert_contains, events, write_file};
 
-fn file(name: &str, contents: &[u8]) -> PathBuf {
-    write_file(name, contents)
-}
-
 #[test]
 fn headers_quotes_and_windows_line_breaks_are_read() {
-    let plain = file("plain.csv", TRACE.as_bytes());
+    let plain = write_file("plain.csv", TRACE.as_bytes());
     let expected = events(&plain).unwrap();
     assert_eq!(expected.len(), 6);
     assert!(expected[2].contains(r#"tag: "\"a\""#), "{}", expected[2]);
     assert_eq!(TraceFile::open(&plain).unwrap().header()["steps"], 1);
     let windows = format!("\u{feff}{}", TRACE.replace('\n', "\r\n"));
-    let windows = file("windows.csv", windows.as_bytes());
+    let windows = write_file("windows.csv", windows.as_bytes());
     assert_eq!(events(&windows).unwrap(), expected);
 }
 
@@ -183,7 +179,7 @@ fn errors_name_file_line_and_reason() {
         ),
     ];
     for (name, text, expected) in cases {
-        let path = file(&format!("{name}.csv"), text.as_bytes());
+        let path = write_file(&format!("{name}.csv"), text.as_bytes());
         let error = events(&path).unwrap_err();
         let full = format!("{}, {expected}", path.display());
         assert!(error.starts_with(&full), "{name}: {error}");
@@ -248,7 +244,7 @@ fn an_impossible_start_is_refused() {
     ];
     for (name, lines, expected) in cases {
         let text = format!("{header}\nop,id,bytes,stream,tag\n{lines}");
-        let error = events(&file(&format!("start_{name}.csv"), text.as_bytes())).unwrap_err();
+        let error = events(&write_file(&format!("start_{name}.csv"), text.as_bytes())).unwrap_err();
         assert_contains(&error, expected);
     }
 }
@@ -256,10 +252,10 @@ fn an_impossible_start_is_refused() {
 #[test]
 fn broken_and_missing_files_are_reported() {
     let packed = gzip(TRACE.repeat(50).as_bytes()).unwrap();
-    let cut = file("cut.csv.gz", &packed[..packed.len() / 2]);
+    let cut = write_file("cut.csv.gz", &packed[..packed.len() / 2]);
     let error = events(&cut).unwrap_err();
     assert_contains(&error, "cut.csv.gz, line");
-    let binary = file("binary.csv", &[0xff; 4000]);
+    let binary = write_file("binary.csv", &[0xff; 4000]);
     let error = events(&binary).unwrap_err();
     assert_contains(&error, "line 1: not UTF-8 text");
     let missing = Path::new("no/such/trace.csv");

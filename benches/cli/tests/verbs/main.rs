@@ -118,10 +118,10 @@ fn trace(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The temporary folder of the running test, which runs on a thread with its name. Tests run at the same time, so
-/// files of the same name must not meet.
+/// A temporary folder of the running test. Tests run in parallel and may use the same file names.
 fn own_folder() -> PathBuf {
-    // Not the name itself: messages contain the path, and tests look for words in messages.
+    // The thread has the name of the test. The folder has a hash of it: a word that a test expects in an error message
+    // could otherwise match the path in that message.
     let mut hasher = DefaultHasher::new();
     thread::current().name().hash(&mut hasher);
     let test = format!("{:016x}", hasher.finish());

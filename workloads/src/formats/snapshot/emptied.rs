@@ -1,4 +1,4 @@
-//! The private pools from which a call returned memory.
+//! Private pools that lose segments when a cache is emptied.
 
 use std::ops::Range;
 

@@ -184,7 +184,7 @@ mod tests {
         let owner = |file: &str| frame(file).owner();
         let program = [
             "/home/me/train.py",
-            "/tmp/ipykernel_137282/1784485557.py",
+            "/tmp/ipykernel_1234/5678.py",
             "<ipython-input-3-abc>",
             r"D:\Dev\assignment\model.py",
             "/workspace/vllm/vllm/worker.py",

@@ -23,7 +23,7 @@ pub(super) struct InUse {
 }
 
 impl InUse {
-    /// With these segments.
+    /// What is in use while these segments exist.
     pub(super) fn at(segments: &[SegmentInfo]) -> Self {
         let mut in_use = Self::default();
         for segment in segments {

@@ -234,7 +234,7 @@ fn segments_are_followed_until_they_are_returned() {
     assert_eq!(requests, [0, 0, 1, 2, 0, 3]);
 }
 
-/// Segments that exist before the first entry are observed as if they were requested in the order of their addresses.
+/// The segments at the start are treated as requests in ascending order of address.
 #[test]
 fn segments_at_the_start_are_known_by_their_address() {
     const A: u64 = 100 * MIB;

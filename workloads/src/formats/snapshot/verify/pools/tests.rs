@@ -236,11 +236,11 @@ fn refinements(
 
 #[test]
 fn guesses_begin_with_the_fewest_pools_and_end() {
-    // Segments 1 and 2 are taken together, and so are 3 and 4 after them. 1 and 3 are returned together, and then 2 and 4.
+    // Segments 1 and 2 are requested together, then 3 and 4. Segments 1 and 3 are returned together, then 2 and 4.
     let steps = [1, 2, 0, -9, 3, 4, 0, -1, -3, 0, -2, -4];
     let gone = gone(&steps);
     let keys = [key(1, 0), key(2, 1), key(3, 4), key(4, 5)];
-    // We return 4 as well.
+    // The replay returns segment 4 as well.
     let found = refinements(&gone, &keys, 7, &[-1, -3], &[-1, -3, -4]);
     assert_eq!(found, ["0 0 0 1", "0 0 1 1", "0 1 0 1"]);
     // Nothing concerns a segment that was gone at the end.

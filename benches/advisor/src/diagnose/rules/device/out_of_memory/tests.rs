@@ -85,7 +85,7 @@ fn no_request_fails() {
     assert_eq!(found, None);
 }
 
-/// Six segments have four blocks each, and three of the four are freed.
+/// Allocates four blocks in each of six segments, and frees three of the four.
 fn fragmented(program: &mut Program<'_>) {
     for (index, block) in several(program, 24, 5 * MIB).into_iter().enumerate() {
         match index % 4 {
