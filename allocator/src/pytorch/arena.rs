@@ -43,7 +43,7 @@ pub(super) struct Arena<T> {
     slots: Vec<T>,
     /// Slots whose value was removed.
     vacant: Vec<Id<T>>,
-    /// The arena is full with this many values. Less than 2^32 by more than the values that one allocator operation creates.
+    /// The number of values at which the arena is full. Below 2^32, with room for the values of one allocator operation.
     full: usize,
 }
 

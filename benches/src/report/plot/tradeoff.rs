@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Includes labels that touch a point or the edge of the frame, and labels without a free place nearby.
+    /// Covers labels next to a point, labels at the edge of the frame, and labels with no free place nearby.
     #[test]
     fn labels_are_at_the_recorded_free_places() {
         let taken = [[20, 20, 30, 30], [40, 10, 50, 44]];

@@ -1,4 +1,4 @@
-//! Private pools that lose segments when a cache is emptied.
+//! Finds the private pools whose cached segments were returned to the device.
 
 use std::ops::Range;
 

@@ -236,7 +236,7 @@ fn refinements(
 
 #[test]
 fn guesses_begin_with_the_fewest_pools_and_end() {
-    // Segments 1 and 2 are requested together, then 3 and 4. Segments 1 and 3 are returned together, then 2 and 4.
+    // The program requests segments 1 and 2, then 3 and 4. It returns 1 and 3 together, then 2 and 4.
     let steps = [1, 2, 0, -9, 3, 4, 0, -1, -3, 0, -2, -4];
     let gone = gone(&steps);
     let keys = [key(1, 0), key(2, 1), key(3, 4), key(4, 5)];
