@@ -123,15 +123,18 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Replaces the seconds of `36 settings were tried in 1.4 s`, and of `"seconds": 1.4` in JSON.
+/// Replaces the seconds of `36 settings were tried in 1.4 s` and of `"seconds": 1.4` in JSON, and the date of
+/// `Written by coalesce 0.1.0 on 2026-11-26`.
 fn without_times(text: &str) -> String {
+    const DATED: &str = concat!("coalesce ", env!("CARGO_PKG_VERSION"), " on ");
+    let is_of_time = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
     let mut left = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        let ends = ["tried in ", "\"seconds\": ", "\"seconds\":"];
+        let ends = ["tried in ", "\"seconds\": ", "\"seconds\":", DATED];
         let cut = ends.iter().find_map(|&end| {
             let (before, after) = line.split_once(end)?;
-            let number = after.find(|c: char| c != '.' && !c.is_ascii_digit())?;
-            Some(format!("{before}{end}…{}", &after[number..]))
+            let time = after.find(|c| !is_of_time(c))?;
+            Some(format!("{before}{end}…{}", &after[time..]))
         });
         left.push_str(cut.as_deref().unwrap_or(line));
     }
