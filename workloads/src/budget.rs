@@ -269,6 +269,32 @@ mod tests {
     }
 
     #[test]
+    fn the_most_is_kept_and_one_more_is_not() {
+        type Check = fn(usize) -> Result<(), String>;
+        let checks: [(Check, usize, &str); 4] = [
+            (check_live, 4_194_304, "allocations are live at once"),
+            (check_uses, 16_777_216, "times on other streams"),
+            (check_streams, 4096, "streams"),
+            (check_pools, 65_536, "private pools"),
+        ];
+        for (check, most, what) in checks {
+            assert_eq!(check(most), Ok(()));
+            let error = check(most + 1).unwrap_err();
+            let expected = format!("more than {most} {what}, the most that are kept");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn streams_with_small_numbers_are_not_counted() {
+        let mut streams = Streams::default();
+        for stream in (0..64).chain(64..64 + 4096).chain(64..100) {
+            streams.add(stream).unwrap();
+        }
+        assert!(streams.add(5000).unwrap_err().contains("4096 streams"));
+    }
+
+    #[test]
     fn the_error_says_where_which_limit_and_what_to_do() {
         let budget = Budget::of_packed(2_000_000, 64, "gunzip").within(1000);
         let mut account = Account::new("a\u{1b}", budget);

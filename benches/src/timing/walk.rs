@@ -315,6 +315,7 @@ mod tests {
     use std::time::Duration;
 
     use coalesce_alloc::PyTorch;
+    use coalesce_alloc::driver::calls::CallKind;
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
     use coalesce_alloc::settings::Settings;
     use coalesce_workloads::op::Sink;
@@ -409,6 +410,16 @@ mod tests {
     fn allocator(capacity: u64) -> PyTorch<SimDevice> {
         let device = SimDevice::new(&SimConfig::with_capacity(capacity));
         PyTorch::new(device, Settings::default())
+    }
+
+    /// Otherwise the shapes with several streams would measure less than they say.
+    #[test]
+    fn a_block_used_on_another_stream_waits_for_an_event() {
+        let walk = Walk::prepare(&Mixed).unwrap();
+        let mut allocator = allocator(1 << 30);
+        walk.run(&mut allocator, &mut walk.slots()).unwrap();
+        let calls = allocator.driver().counts();
+        assert_eq!(calls.of(CallKind::RecordEvent), 1);
     }
 
     /// How a timed walk ends, the number of times, and what each call uses.

@@ -273,6 +273,9 @@ impl Observer for UntilDifferent {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::DeviceAddr;
+    use coalesce_alloc::stats::DeviceStats;
+
     use super::*;
     use crate::diagnose::testing::MIB;
 
@@ -292,6 +295,35 @@ mod tests {
             failure: Some(refusal(50, Some(200))),
             changed: false,
         }
+    }
+
+    #[test]
+    fn a_replay_ends_where_a_request_fails_otherwise_than_recorded() {
+        let differs = |tag: &str, outcome: Outcome| {
+            let op = Op::Malloc {
+                id: 1,
+                bytes: MIB,
+                stream: 0,
+                tag,
+            };
+            let step = Step {
+                event: 0,
+                op,
+                outcome,
+                bytes: MIB,
+                stats: &DeviceStats::default(),
+            };
+            let mut watch = UntilDifferent { differs: false };
+            let ends = watch.after(&step).is_err();
+            assert_eq!(ends, watch.differs);
+            ends
+        };
+        let placed = Outcome::Placed(DeviceAddr(MIB));
+        let failed = format!("{FAILED}: linear");
+        assert!(!differs("linear", placed));
+        assert!(differs("linear", Outcome::OutOfMemory));
+        assert!(differs(&failed, placed));
+        assert!(!differs(&failed, Outcome::OutOfMemory));
     }
 
     #[test]

@@ -195,6 +195,12 @@ fn a_function_with_its_own_backward_is_applied_in_the_forward_and_the_backward_p
         // A frame of C++ lies between the two.
         let native = "python_function.cpp:THPFunction_apply()";
         assert_eq!(role(&[backward, native, apply]), Role::Backward);
+        for other in [
+            "torch/autograd/function.py:other",
+            "torch/autograd/graph.py:apply",
+        ] {
+            assert_eq!(role(&[backward, other]), Role::Program, "{other}");
+        }
     }
 }
 

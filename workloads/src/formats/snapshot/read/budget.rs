@@ -126,6 +126,8 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
+    use crate::formats::pickle::Pickle;
+
     use super::*;
 
     const PLACE: Place = Place {
@@ -149,6 +151,29 @@ mod tests {
         sum.take_keys(4, PLACE, "frame").unwrap();
         let error = sum.take_items(1, PLACE, "frames").unwrap_err().to_string();
         assert!(error.contains("the limit of 96 bytes"), "{error}");
+    }
+
+    #[test]
+    fn what_is_kept_of_a_list_and_of_a_text() {
+        let within = |most| Budget {
+            most: budget::Budget::of_plain(0).within(most),
+            ..Budget::default()
+        };
+        let pickle = Pickle::read(b"\x80\x02](K\x01K\x02K\x03e.".to_vec()).unwrap();
+        let list = |most| {
+            let items = within(most).list(pickle.root(), "segments")?;
+            Ok::<_, PickleError>(items.count())
+        };
+        assert_eq!(list(192).unwrap(), 3);
+        list(191).unwrap_err();
+        let pickle = Pickle::read(b"\x80\x02X\x05\0\0\0hello.".to_vec()).unwrap();
+        let text = |most| {
+            within(most)
+                .text(pickle.root(), "name")
+                .map(Cow::into_owned)
+        };
+        assert_eq!(text(10).unwrap(), "hello");
+        text(9).unwrap_err();
     }
 
     #[test]
