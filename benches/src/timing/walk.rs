@@ -412,7 +412,7 @@ mod tests {
         PyTorch::new(device, Settings::default())
     }
 
-    /// Otherwise the shapes with several streams would measure less than they say.
+    /// Without `record_stream`, a benchmark of several streams would leave out the cost of the events.
     #[test]
     fn a_block_used_on_another_stream_waits_for_an_event() {
         let walk = Walk::prepare(&Mixed).unwrap();

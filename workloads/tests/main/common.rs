@@ -107,7 +107,7 @@ pub fn assert_contains(text: &str, expected: &str) {
     assert!(text.contains(expected), "no '{expected}' in: {text}");
 }
 
-/// Writes a file to a folder that only the running test uses, because tests run in parallel and share file names.
+/// Writes a file to the folder of the running test. Tests run in parallel and use the same file names.
 pub fn write_file(name: &str, contents: &[u8]) -> PathBuf {
     // The thread has the name of the test. The folder has a hash of it: a word that a test expects in an error message
     // could otherwise match the path in that message.

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_ends_where_a_request_fails_otherwise_than_recorded() {
+    fn a_replay_ends_where_failures_differ_from_the_recording() {
         let differs = |tag: &str, outcome: Outcome| {
             let op = Op::Malloc {
                 id: 1,

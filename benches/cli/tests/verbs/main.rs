@@ -118,7 +118,7 @@ fn trace(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A folder that only the running test uses, because tests run in parallel and share file names.
+/// The folder of the running test. Tests run in parallel and use the same file names.
 fn own_folder() -> PathBuf {
     // The thread has the name of the test. The folder has a hash of it: a word that a test expects in an error message
     // could otherwise match the path in that message.

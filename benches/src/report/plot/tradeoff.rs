@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Covers labels next to a point, labels at the edge of the frame, and labels with no free place nearby.
+    /// Some labels are next to a point, some are at the edge of the frame, and some have no free place nearby.
     #[test]
     fn labels_are_at_the_recorded_free_places() {
         let taken = [[20, 20, 30, 30], [40, 10, 50, 44]];

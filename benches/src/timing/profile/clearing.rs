@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(measured(31, clearing), None);
         let found = measured(32, clearing);
         assert_eq!(found, measured(80, clearing));
-        // A wait is recognized only if it is longer than the call.
+        // A wait that is shorter than the call is not recognized.
         let short = |interval_ns| Clearing {
             ns_per_mib: 1,
             interval_ns,

@@ -1,11 +1,11 @@
-//! Finds the private pools whose cached segments were returned to the device.
+//! Finds the private pools from which a recording returns cached segments to the device.
 
 use std::ops::Range;
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::history::TraceEntry;
 
-/// The private pools from which these entries return segments, in order. `pool_of` is the pool of an entry.
+/// The private pools from which these entries return segments, in the order of the entries. `pool_of` is the pool of an entry.
 pub(super) fn emptied_pools(
     entries: &[TraceEntry],
     range: Range<usize>,
@@ -24,9 +24,11 @@ pub(super) fn emptied_pools(
     pools
 }
 
-/// The first entries of an `empty_cache`, if these are about private pools from which they return memory: the ends of
-/// `MemPool`s, which wait for the blocks of their own pool only. Otherwise, the default pools are emptied first, and all
-/// blocks are waited for.
+/// The first entries of an `empty_cache`, up to the first entry of a default pool. Empty if one of them belongs to a private
+/// pool that returns no memory.
+///
+/// The destructor of a `MemPool` writes such entries, because it waits only for the blocks of its own pool. A call of
+/// `empty_cache` by the program waits for all blocks, and empties the default pools first.
 pub(super) fn emptied_alone(
     entries: &[TraceEntry],
     range: Range<usize>,

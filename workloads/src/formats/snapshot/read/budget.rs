@@ -135,12 +135,17 @@ mod tests {
         bytes_read: 1000,
     };
 
+    /// The budget of a file of which at most so many bytes may be kept.
+    fn within(most: u64) -> Budget {
+        Budget {
+            most: budget::Budget::of_plain(0).within(most),
+            ..Budget::default()
+        }
+    }
+
     #[test]
     fn what_is_kept_has_a_limit() {
-        let budget = || Budget {
-            most: budget::Budget::of_plain(0).within(96),
-            ..Budget::default()
-        };
+        let budget = || within(96);
         let is_kept = |items: usize| budget().take_items(items, PLACE, "frames").is_ok();
         assert!(is_kept(12) && !is_kept(13));
         let is_kept = |keys: usize| budget().take_keys(keys, PLACE, "frame").is_ok();
@@ -155,10 +160,6 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_list_and_of_a_text() {
-        let within = |most| Budget {
-            most: budget::Budget::of_plain(0).within(most),
-            ..Budget::default()
-        };
         let pickle = Pickle::read(b"\x80\x02](K\x01K\x02K\x03e.".to_vec()).unwrap();
         let list = |most| {
             let items = within(most).list(pickle.root(), "segments")?;

@@ -85,7 +85,7 @@ fn no_request_fails() {
     assert_eq!(found, None);
 }
 
-/// Allocates six segments of four blocks each, and frees three blocks in each segment.
+/// Allocates 24 blocks, four in each segment, and frees three of every four.
 fn fragmented(program: &mut Program<'_>) {
     for (index, block) in several(program, 24, 5 * MIB).into_iter().enumerate() {
         match index % 4 {
