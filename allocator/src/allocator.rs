@@ -1,6 +1,6 @@
 //! The interface of every allocator.
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
 use crate::mempool::PoolCall;
@@ -152,7 +152,7 @@ macro_rules! delegate {
             $to.segments()
         }
 
-        fn check(&$self) -> Result<(), $crate::check::Violation> {
+        fn check(&$self) -> Result<(), $crate::base::check::Violation> {
             $to.check()
         }
 

@@ -20,6 +20,7 @@
 //!   `driver::cuda`, with the feature `cuda`, is a real one.
 //! - [`Allocator`] is the interface of every allocator. [`pytorch`] is the reference. Every other allocator
 //!   is a [`policy`] that makes decisions only; [`Managed`] turns it into an allocator.
+//! - [`registry`] lists the allocators, and builds one by its name.
 //! - An offline policy knows the workload in advance: it plans from the
 //!   [`lifetimes`] of its requests, and [`placement`] computes addresses from them.
 //! - Adaptors wrap an allocator or a driver. [`driver::hooks`] observe driver calls: they count, charge,
@@ -29,11 +30,12 @@
 //!   [`snapshot`] and [`error`], and through [`Violation`] if their own state is broken.
 //! - [`glossary`] defines the terms and names PyTorch's counters.
 //!
-//! The examples `replay_trace`, `compare_policies` and `own_policy` show complete programs.
+//! The example `own_policy` is a complete program. `replay_trace` and `compare_policies`, in `coalesce-workloads`, are
+//! two more.
 //!
-//! Dependencies run one way: adaptors → `pytorch`, `policy` and `managed` → `placement`, `lifetimes`,
-//! `settings` and the reporting modules → `driver`. A policy never names a concrete driver, and a driver
-//! never names a block.
+//! Dependencies run one way: adaptors and `registry` → `managed` → `policy` → `pytorch` and `lifetimes` → `settings`,
+//! `placement` and the reporting modules → `driver` → `base`. A policy never names a concrete driver, and a driver never
+//! names a block.
 //!
 //! # The life of one malloc
 //!
@@ -89,24 +91,21 @@
 
 mod adaptor;
 mod allocator;
-pub mod bytes;
-mod check;
+mod base;
 mod checkpoint;
 pub mod driver;
 pub mod error;
-mod gaps;
 pub mod history;
 pub mod lifetimes;
 mod managed;
 mod mempool;
 pub mod placement;
 pub mod policy;
-pub mod printable;
 mod private_pools;
 pub mod pytorch;
+pub mod registry;
 pub mod release;
 pub mod settings;
-mod shared;
 pub mod snapshot;
 pub mod stats;
 
@@ -114,7 +113,9 @@ pub use self::adaptor::busy::{Busy, Kernels};
 pub use self::adaptor::verified::{Corruption, Verification, Verified};
 pub use self::adaptor::with_history::WithHistory;
 pub use self::allocator::{Allocator, ONE_EXABYTE};
-pub use self::check::Violation;
+pub use self::base::check::Violation;
+pub use self::base::shared::{Shared, SharedGuard};
+pub use self::base::{bytes, printable};
 pub use self::checkpoint::{Checkpoint, RestoredPool};
 pub use self::driver::sim::{SimConfig, SimDevice};
 pub use self::driver::{DeviceAddr, Driver, StreamId};
@@ -125,7 +126,6 @@ pub use self::policy::Policy;
 pub use self::private_pools::HasPrivatePools;
 pub use self::pytorch::PyTorch;
 pub use self::settings::Settings;
-pub use self::shared::{Shared, SharedGuard};
 
 #[doc = include_str!("../GLOSSARY.md")]
 pub mod glossary {}

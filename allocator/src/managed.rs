@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 
 use self::pools::PoolUsers;
 use crate::allocator::{Allocator, ONE_EXABYTE};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::hooks::held::Held;
 use crate::driver::tap::Tap;
 use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};

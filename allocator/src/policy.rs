@@ -1,7 +1,7 @@
 //! Policies: allocation strategies that [`Managed`](crate::Managed) turns into allocators.
 //!
-//! [`Policy`] is what a strategy implements and [`POLICIES`] lists all of them. The reference,
-//! [`PyTorch`](crate::PyTorch), is in the list but is not a `Policy`.
+//! [`Policy`] is what a strategy implements. The [registry](crate::registry) lists all policies, and the reference,
+//! [`PyTorch`](crate::PyTorch), which is not a `Policy`.
 //!
 //! # Example
 //!
@@ -77,8 +77,8 @@
 //! A policy takes one file and three lines:
 //!
 //! 1. Write `policy/exact_fit.rs`: the example without its last part, with `crate` for `coalesce_alloc`.
-//! 2. Declare the module in `policy.rs`: `mod exact_fit;`
-//! 3. Add it to the table in `policy/registry.rs`:
+//! 2. Declare the module in `policy.rs`: `pub(crate) mod exact_fit;`
+//! 3. Add it to the table in `registry.rs`:
 //!    `"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;`
 //! 4. Add it to the subjects of the test suite in `tests/suite/properties.rs`:
 //!    `exact_fit: "exact_fit", "", tight(Up);`
@@ -88,37 +88,33 @@
 //! [offline policy](crate::lifetimes) is a function that plans instead of a type: see `policy/offline.rs`.
 //! Settings are described in [`settings`].
 
-mod bfc;
-mod bfc_two_ended;
-mod buddy;
+pub(crate) mod bfc;
+pub(crate) mod bfc_two_ended;
+pub(crate) mod buddy;
 mod contract;
-mod cubecl;
+pub(crate) mod cubecl;
 pub mod cuda_async;
-mod cupy;
+pub(crate) mod cupy;
 pub mod direct;
 mod fence;
 mod free_runs;
-mod gmlake;
-mod offline;
-mod offset_allocator;
-mod paddle_auto_growth;
+pub(crate) mod gmlake;
+pub(crate) mod offline;
+pub(crate) mod offset_allocator;
+pub(crate) mod paddle_auto_growth;
 mod pieces;
-mod planned;
-mod quilt;
-mod registry;
+pub(crate) mod planned;
+pub(crate) mod quilt;
 mod rmm;
-mod rmm_arena;
-mod rmm_binning;
-mod rmm_pool;
+pub(crate) mod rmm_arena;
+pub(crate) mod rmm_binning;
+pub(crate) mod rmm_pool;
 pub mod settings;
-mod stalloc;
+pub(crate) mod stalloc;
 pub mod stream_safe;
-mod tlsf;
+pub(crate) mod tlsf;
 mod undo;
-mod vpmm;
+pub(crate) mod vpmm;
 
 pub use self::contract::{Block, Policy, PrivatePools, Refusal};
 use self::contract::{malloc_or_retry, memory_of, only_default};
-pub use self::registry::{
-    BuildError, OfflinePlan, POLICIES, PolicyInfo, build, check_conf, plan_offline,
-};

@@ -8,7 +8,8 @@ pub mod summary;
 
 use std::collections::BTreeMap;
 
-pub use self::array::{Stat, StatArray};
+pub use self::array::StatArray;
+pub use crate::base::stat::Stat;
 
 use crate::mempool::MempoolId;
 use crate::release::{Release, is_written, two};

@@ -8,7 +8,7 @@ use coalesce_alloc::WithHistory;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
@@ -174,7 +174,7 @@ impl Replayed<'_> {
         }
         let allocator = match cell::plan(self.policy, self.conf, workload)? {
             Some(plan) => plan.build(device),
-            None => policy::build(self.policy, device, self.conf)?,
+            None => registry::build(self.policy, device, self.conf)?,
         };
         let mut traced = WithHistory::new(allocator);
         traced.record_history(Some(HistoryOptions::default()));

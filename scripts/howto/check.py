@@ -51,9 +51,9 @@ PROCEDURES = {
         new_file="allocator/src/policy/exact_fit.rs",
         crate="coalesce_alloc",
         inserts=[
-            Insert("allocator/src/policy.rs", "mod exact_fit;", "mod "),
+            Insert("allocator/src/policy.rs", "pub(crate) mod exact_fit;", "pub(crate) mod "),
             Insert(
-                "allocator/src/policy/registry.rs",
+                "allocator/src/registry.rs",
                 '"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;',
                 "    offline:",
             ),

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Counts the modules of each package and the imports between their files.
 
-For every package of the workspace it prints:
+For every package of the repository it prints:
 
 - files and lines of Rust below `src/`;
 - rooms: modules directly below `src/` (a file, with its folder if it has one);
 - arrows: pairs of rooms of which one imports from the other;
+- up: arrows from a lower layer to a higher one. The layers are `ROOMS` and `PACKAGES` below. In a package
+  without declared layers, an arrow runs up if it closes a circle of rooms. Each is listed;
 - circles: groups of files that import each other, directly or through others. The files of each
   group are listed.
 
 An import is a `use` or a path, outside of tests, comments and strings. It counts for the file that
 defines the item, however it is re-exported. A file that only declares a module does not import it.
 What a module takes from the modules that contain it is not counted in circles: a folder's own file
-may hold what the files in the folder share.
+may hold what the files in the folder share. Between packages, the dependencies of the manifests
+count, those of tests and examples included.
 
-`--expect N` exits with 1 if there are more than N circles.
+`--check` exits with 1 if an arrow runs up or if there are other circles than the two of `CIRCLES`.
 """
 
 import argparse
@@ -24,6 +27,35 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+# Packages by the start of their folder, the lowest layer first. A package depends on its own layer and on lower ones.
+PACKAGES = (
+    ("allocator",),
+    ("workloads",),
+    ("benches",),
+    ("benches/advisor",),
+    ("benches/cli", "benches/page"),
+    ("scripts",),
+)
+# The rooms of packages that declare layers, the lowest first. A room uses lower layers only.
+ROOMS = {
+    "coalesce-alloc": (
+        ("base", "release"),
+        ("driver", "placement", "settings"),
+        ("mempool",),
+        ("error", "history", "stats"),
+        ("checkpoint", "snapshot"),
+        ("private_pools",),
+        ("allocator",),
+        ("lifetimes", "pytorch"),
+        ("policy",),
+        ("managed",),
+        ("adaptor", "registry"),
+    ),
+}
+# The packages with a circle of files: the calls of the simulated CUDA share its state, and an eager program's tape holds
+# tensors that hold their tape.
+CIRCLES = {"coalesce-simcuda": 1, "coalesce-workloads": 1}
 
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'""",
@@ -45,7 +77,6 @@ class Package:
 
     def __init__(self, name: str, root: Path):
         self.name = name
-        self.folder = root.parent
         self.text: dict[str, str] = {}
         self.file: dict[str, Path] = {}
         self.items: dict[str, set[str]] = {}
@@ -248,10 +279,11 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 class Totals:
-    """The figures of one package: its library and its program together."""
+    """The figures of one package: its library and its programs together."""
 
-    def __init__(self, name: str, roots: list[Path]):
+    def __init__(self, name: str, folder: str, roots: list[Path]):
         self.name = name
+        self.folder = folder
         parts = [Package(name, root) for root in roots]
         self.rooms = {module.split("::")[0] for part in parts for module in part.text if module}
         self.arrows: set[tuple[str, str]] = set()
@@ -266,11 +298,32 @@ class Totals:
                 }
             if part is not parts[0]:
                 self.arrows |= {("program", room) for room in part.rooms_of(parts[0])}
-        self.files = sorted(roots[0].parent.rglob("*.rs"))
+        folders = {file.parent for file in roots}
+        self.files = sorted(file for folder in folders for file in folder.rglob("*.rs"))
+
+    def up(self) -> list[tuple[str, str]]:
+        """The arrows from a lower layer to a higher one."""
+        if self.name in ROOMS:
+            layer = {room: at for at, rooms in enumerate(ROOMS[self.name]) for room in rooms}
+            if missing := sorted(self.rooms - {*layer}):
+                sys.exit(f"{self.name}: ROOMS in {__file__} lacks {', '.join(missing)}")
+            return sorted((one, other) for one, other in self.arrows if layer[one] < layer[other])
+        graph: dict[str, set[str]] = defaultdict(set)
+        for one, other in self.arrows:
+            graph[one].add(other)
+        # Where files may form a circle, so may their rooms.
+        allowed = {frozenset(circle) for circle in self.circles}
+        closed = [circle for circle in circles(graph) if frozenset(circle) not in allowed]
+        return sorted(
+            (one, other) for circle in closed for one, other in self.arrows if {one, other} <= {*circle}
+        )
 
     def row(self) -> str:
-        figures = (len(self.files), lines(self.files), len(self.rooms), len(self.arrows))
-        return "{:24} {:6} {:7} {:6} {:7} {:8}".format(self.name, *figures, len(self.circles))
+        figures = [len(self.files), lines(self.files), len(self.rooms), len(self.arrows)]
+        return ROW.format(self.name, *figures, len(self.up()), len(self.circles))
+
+
+ROW = "{:24} {:>6} {:>7} {:>6} {:>7} {:>4} {:>8}"
 
 
 def lines(files: list[Path]) -> int:
@@ -283,38 +336,80 @@ def output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def packages() -> list[Totals]:
-    """All packages of the workspace."""
-    found = []
-    metadata = json.loads(output("cargo", "metadata", "--format-version", "1", "--no-deps"))
-    for package in metadata["packages"]:
-        kinds = {"lib", "rlib", "cdylib", "bin"}
-        targets = [target for target in package["targets"] if kinds & set(target["kind"])]
-        roots = [Path(target["src_path"]) for target in targets]
-        found.append(Totals(package["name"], [root for root in roots if root.parent.name == "src"]))
-    return found
+def manifests() -> list[dict]:
+    """What cargo knows of each package of the repository, inside the workspace and outside of it."""
+    command = ("cargo", "metadata", "--format-version", "1", "--no-deps", "--manifest-path")
+    found = {}
+    for manifest in output("git", "ls-files", "Cargo.toml", "*/Cargo.toml").split():
+        if Path(manifest).exists() and str(Path(manifest).resolve()) not in found:
+            for package in json.loads(output(*command, manifest))["packages"]:
+                found[package["manifest_path"]] = package
+    return list(found.values())
+
+
+def folder_of(package: dict) -> str:
+    """The folder of a package in the repository."""
+    return Path(package["manifest_path"]).parent.relative_to(Path.cwd()).as_posix()
+
+
+def totals(package: dict) -> Totals:
+    """The figures of a package, without its tests, benchmarks and examples."""
+    kinds = {"lib", "rlib", "cdylib", "bin"}
+    targets = [target for target in package["targets"] if kinds & set(target["kind"])]
+    roots = [Path(target["src_path"]) for target in targets]
+    roots = [root for root in roots if root.name in ("lib.rs", "main.rs")] or roots
+    return Totals(package["name"], folder_of(package), roots)
+
+
+def layer_of(folder: str) -> int:
+    """The layer of a package, by the longest start of its folder that is listed."""
+    starts = {start: at for at, layer in enumerate(PACKAGES) for start in layer}
+    fitting = [start for start in starts if f"{folder}/".startswith(f"{start}/")]
+    if not fitting:
+        sys.exit(f"{folder} has no layer; add it to PACKAGES in {__file__}")
+    return starts[max(fitting, key=len)]
+
+
+def dependencies_up(packages: list[dict]) -> list[tuple[str, str]]:
+    """The dependencies of a package on one of a higher layer."""
+    folder = {package["name"]: folder_of(package) for package in packages}
+    pairs = {
+        (package["name"], needed["name"])
+        for package in packages
+        for needed in package["dependencies"]
+        if needed["name"] in folder
+    }
+    return sorted(
+        (one, other) for one, other in pairs if layer_of(folder[one]) < layer_of(folder[other])
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--expect", type=int, metavar="N", help="fail if there are more circles")
+    parser.add_argument("--check", action="store_true", help="fail on an arrow up or a new circle")
     parser.add_argument("--arrows", metavar="PACKAGE", help="list the arrows of a package")
     args = parser.parse_args()
-    heads = ("package", "files", "lines", "rooms", "arrows", "circles")
-    print("{:24} {:>6} {:>7} {:>6} {:>7} {:>8}".format(*heads))
-    count = 0
-    for package in packages():
+    print(ROW.format("package", "files", "lines", "rooms", "arrows", "up", "circles"))
+    complaints = []
+    known = manifests()
+    for package in map(totals, known):
         print(package.row())
-        count += len(package.circles)
         for circle in package.circles:
             print(f"  circle: {', '.join(module or 'lib' for module in circle)}")
+        for one, other in package.up():
+            complaints.append(f"{package.name}: {one} uses {other}, which is in a higher layer")
+        if len(package.circles) > CIRCLES.get(package.name, 0):
+            complaints.append(f"{package.name}: a circle of files that CIRCLES does not have")
         if args.arrows == package.name:
             print("".join(f"  {one} -> {other}\n" for one, other in sorted(package.arrows)), end="")
+    for one, other in dependencies_up(known):
+        complaints.append(f"{one} depends on {other}, which is in a higher layer")
     tracked = [Path(file) for file in output("git", "ls-files", "*.rs").split()]
     files = [file for file in tracked if file.exists()]
     print(f"Rust in the repository: {len(files)} files, {lines(files)} lines")
-    if args.expect is not None and count > args.expect:
-        sys.exit(f"{count} circles of files, expected at most {args.expect}")
+    print("\n".join(complaints) or "no arrow runs up")
+    if args.check and complaints:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use std::error::Error as AnyError;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::{Allocator, DeviceAddr, Error, SimConfig, SimDevice, StreamId, policy};
+use coalesce_alloc::{Allocator, DeviceAddr, Error, SimConfig, SimDevice, StreamId, registry};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng as _, SeedableRng as _};
 
@@ -30,7 +30,7 @@ impl Program {
             ..SimConfig::with_capacity(options.capacity)
         });
         Ok(Self {
-            allocator: policy::build(&options.policy, device, &options.conf)?,
+            allocator: registry::build(&options.policy, device, &options.conf)?,
             random: ChaCha8Rng::seed_from_u64(options.seed),
             streams: options.streams,
             capacity: options.capacity,

@@ -39,7 +39,7 @@ use self::chunks::{Chunks, rounded};
 use self::supply::Supply;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// The allocator of TensorFlow, XLA and JAX. See the [module](self).

@@ -44,7 +44,7 @@ use super::bfc::chunks::{Chunk, Chunks, Owner, rounded};
 use super::bfc::supply::Supply;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// The part of the arena that a chunk belongs to. From low to high addresses: lower chunks, at most one

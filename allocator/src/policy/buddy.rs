@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// The binary logarithm of a block's bytes.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 use crate::mempool::MempoolId;
 

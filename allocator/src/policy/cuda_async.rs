@@ -19,7 +19,7 @@ mod model;
 mod pool;
 mod streams;
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{Driver, PoolSettings, StreamId};
 
 use self::model::Model;

@@ -22,7 +22,7 @@
 //! - CuPy's third attempt, after a Python garbage collection, is left out.
 //! - If the device fails to take memory back, CuPy loses the memory. Here it stays in its arena.
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::pieces::Pieces;

@@ -1,6 +1,6 @@
 //! Free memory or addresses as maximal runs of bytes.
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 
 /// A range of positions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -58,7 +58,7 @@ mod waiting;
 
 use std::collections::BTreeMap;
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 use self::mapping::CHUNK;

@@ -26,7 +26,7 @@ use offset_allocator::{Allocation, Allocator};
 
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// Bytes of a unit.

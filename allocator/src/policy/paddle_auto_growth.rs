@@ -33,7 +33,7 @@
 //!   (`FLAGS_gpu_allocator_retry_time`). Here there are none.
 //! - If the device fails to take a chunk back, Paddle ends with an error. Here the chunk is kept.
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::pieces::Pieces;

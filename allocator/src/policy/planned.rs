@@ -14,7 +14,7 @@ mod segments;
 
 use std::sync::Arc;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{Driver, StreamId};
 
 use self::arena::Arena;

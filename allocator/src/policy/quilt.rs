@@ -78,7 +78,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use self::mechanisms::Mechanisms;

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::rmm::superblock::{SMALLEST, Superblock, Superblocks};

@@ -14,7 +14,7 @@
 //! Source: librmm 26.10, `binning_memory_resource`. For the differences see
 //! [`fixed_size`](super::rmm::fixed_size).
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{Driver, StreamId};
 
 use super::rmm::fixed_size::FixedSize;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{Driver, StreamId};
 
 use super::fence::{Fence, Fences, Users};

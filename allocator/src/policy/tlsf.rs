@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 use self::regions::Regions;

@@ -53,7 +53,7 @@ mod pool;
 mod regions;
 mod remap;
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{Driver, GRANULARITY, PoolSettings, StreamId};
 
 use self::pool::Pool;

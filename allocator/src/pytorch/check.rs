@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::block::Block;
 use super::size::MIN_BLOCK;
 use super::{BlockId, PyTorch};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::Driver;
 use crate::stats::DeviceStats;
 

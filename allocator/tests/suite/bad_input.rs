@@ -5,7 +5,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
-use coalesce_alloc::policy::{self, BuildError, POLICIES};
+use coalesce_alloc::registry::{self, BuildError, POLICIES};
 use coalesce_alloc::release::{self, Release};
 use coalesce_alloc::settings::{Settings, SettingsError};
 
@@ -69,7 +69,7 @@ fn a_device_of_any_capacity_serves_or_refuses_under_every_policy() {
     for policy in POLICIES.iter().filter(|policy| !policy.offline) {
         for capacity in [1 << 60, 1 << 63, u64::MAX] {
             let device = SimDevice::new(&SimConfig::with_capacity(capacity));
-            let mut allocator = policy::build(policy.name, device, "").unwrap();
+            let mut allocator = registry::build(policy.name, device, "").unwrap();
             match allocator.malloc(60 * MIB, StreamId::DEFAULT) {
                 Ok(addr) => allocator.free(addr).unwrap(),
                 Err(Error::OutOfMemory(_)) => {}
@@ -230,7 +230,7 @@ fn a_broken_device_is_reported_and_no_memory_is_lost() {
 #[test]
 fn an_unknown_policy_is_reported_with_the_known_ones() {
     let device = SimDevice::new(&SimConfig::default());
-    let error = policy::build("pytroch", device, "").map(|_| ());
+    let error = registry::build("pytroch", device, "").map(|_| ());
     let expected = BuildError::UnknownPolicy {
         name: "pytroch".to_owned(),
     };

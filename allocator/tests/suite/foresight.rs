@@ -5,7 +5,7 @@ use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
-use coalesce_alloc::policy::{self, BuildError};
+use coalesce_alloc::registry::{self, BuildError};
 
 /// The granularity of device memory.
 const PAGE: u64 = 2 << 20;
@@ -39,7 +39,9 @@ fn build(name: &str, capacity: u64, foresight: &Lifetimes) -> DynAllocator {
         hold_events: true,
         ..SimConfig::with_capacity(capacity)
     });
-    let prepared = policy::plan_offline(name, "", foresight).unwrap().unwrap();
+    let prepared = registry::plan_offline(name, "", foresight)
+        .unwrap()
+        .unwrap();
     prepared.build(device)
 }
 
@@ -60,10 +62,10 @@ fn is_planned(addr: DeviceAddr) -> bool {
 fn an_inconsistent_program_is_an_error() {
     for name in ["offline", "stalloc"] {
         let device = SimDevice::new(&SimConfig::default());
-        let error = policy::build(name, device, "").map(|_| ()).unwrap_err();
+        let error = registry::build(name, device, "").map(|_| ()).unwrap_err();
         assert_eq!(error, BuildError::Offline { policy: name });
-        policy::check_conf(name, "").unwrap();
-        policy::check_conf(name, "nonsense:1").unwrap_err();
+        registry::check_conf(name, "").unwrap();
+        registry::check_conf(name, "nonsense:1").unwrap_err();
     }
 }
 

@@ -27,7 +27,7 @@ use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
@@ -44,7 +44,7 @@ fn build(text: &str) -> DynAllocator {
         ..SimConfig::with_capacity(capacity)
     };
     let device = SimDevice::new(&config);
-    policy::build(header(text, "policy"), device, header(text, "conf")).unwrap()
+    registry::build(header(text, "policy"), device, header(text, "conf")).unwrap()
 }
 
 /// Performs one operation and returns its line as in the vector.

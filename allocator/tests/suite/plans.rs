@@ -22,7 +22,7 @@ use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 
 const STREAM: StreamId = StreamId::DEFAULT;
 
@@ -62,7 +62,7 @@ fn foresight(text: &str) -> Lifetimes {
 fn differences(text: &str) -> Vec<String> {
     let device = SimDevice::new(&SimConfig::with_capacity(1 << 50));
     let conf = format!("algorithm:{}", header(text, "algorithm"));
-    let prepared = policy::plan_offline("stalloc", &conf, &foresight(text)).unwrap();
+    let prepared = registry::plan_offline("stalloc", &conf, &foresight(text)).unwrap();
     let mut allocator = prepared.unwrap().build(device);
     let height = number(header(text, "height"));
     let mut arena: Option<DeviceAddr> = None;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{Driver, StreamId};
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 
 /// Waits that hold streams up until the program lets them go on, played on a device that holds all events.
 #[derive(Default)]
@@ -47,7 +47,7 @@ fn difference(path: &Path) -> Option<(usize, String, String)> {
         hold_events: true,
         ..SimConfig::default()
     });
-    let mut allocator = policy::build("cuda_async", device, "").unwrap();
+    let mut allocator = registry::build("cuda_async", device, "").unwrap();
     let mut holds = Holds::default();
     let mut blocks = HashMap::new();
     let mut bases = None;

@@ -3,7 +3,7 @@
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::{CheckpointError, Error, PoolError};
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 use coalesce_alloc::{Allocator, MempoolId, PoolCall};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -18,7 +18,7 @@ const GRAPHS: MempoolId = MempoolId(1, 0);
 fn allocator_on(config: &SimConfig) -> DynAllocator {
     let mut device = SimDevice::new(config);
     device.set_logging(true);
-    policy::build("quilt", device, "").unwrap()
+    registry::build("quilt", device, "").unwrap()
 }
 
 fn allocator() -> DynAllocator {

@@ -7,7 +7,7 @@ use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
@@ -23,7 +23,7 @@ fn other() -> StreamId {
 fn allocator_on(config: &SimConfig, conf: &str) -> DynAllocator {
     let mut device = SimDevice::new(config);
     device.set_logging(true);
-    policy::build("vpmm", device, conf).unwrap()
+    registry::build("vpmm", device, conf).unwrap()
 }
 
 fn allocator(conf: &str) -> DynAllocator {

@@ -9,7 +9,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::{Action, HistoryOptions};
-use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::registry::{self, POLICIES};
 use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::summary::memory_summary;
@@ -290,7 +290,7 @@ fn entries_name_their_private_pool_from_2_12_on() {
 fn a_reset_sets_peaks_to_the_current_values_under_every_policy() {
     for policy in POLICIES.iter().filter(|policy| !policy.offline) {
         let device = SimDevice::new(&SimConfig::default());
-        let mut allocator = policy::build(policy.name, device, "").unwrap();
+        let mut allocator = registry::build(policy.name, device, "").unwrap();
         let kept = allocator.malloc(3 << 20, StreamId::DEFAULT).unwrap();
         let other = allocator.malloc(700 << 20, StreamId::DEFAULT).unwrap();
         allocator.free(other).unwrap();
@@ -318,7 +318,7 @@ fn a_reset_sets_peaks_to_the_current_values_under_every_policy() {
 fn only_the_reference_limits_itself() {
     for policy in POLICIES.iter().filter(|policy| !policy.offline) {
         let device = SimDevice::new(&SimConfig::default());
-        let mut allocator = policy::build(policy.name, device, "").unwrap();
+        let mut allocator = registry::build(policy.name, device, "").unwrap();
         let has_limit = allocator.set_memory_limit(Some(1 << 20));
         assert_eq!(has_limit, policy.name == "pytorch", "{}", policy.name);
         let served = allocator.malloc(30 << 20, StreamId::DEFAULT).is_ok();

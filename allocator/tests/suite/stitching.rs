@@ -8,7 +8,7 @@ use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
@@ -21,7 +21,7 @@ const BASE: DeviceAddr = DeviceAddr(0x200_0000_0000);
 fn allocator_on(config: &SimConfig, conf: &str) -> DynAllocator {
     let mut device = SimDevice::new(config);
     device.set_logging(true);
-    policy::build("gmlake", device, conf).unwrap()
+    registry::build("gmlake", device, conf).unwrap()
 }
 
 fn allocator(conf: &str) -> DynAllocator {

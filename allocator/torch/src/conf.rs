@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use coalesce_alloc::driver::Driver;
-use coalesce_alloc::policy::{self, BuildError, POLICIES};
+use coalesce_alloc::registry::{self, BuildError, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::{Settings, SettingsError};
 
@@ -145,8 +145,8 @@ fn settings(defaults: Settings, conf: &str) -> Result<Settings, ConfError> {
 }
 
 fn other(name: &str, conf: &str) -> Result<Choice, ConfError> {
-    policy::check_conf(name, conf)?;
-    let plans_ahead = |policy: &&policy::PolicyInfo| policy.name == name && policy.offline;
+    registry::check_conf(name, conf)?;
+    let plans_ahead = |policy: &&registry::PolicyInfo| policy.name == name && policy.offline;
     if let Some(policy) = POLICIES.iter().find(plans_ahead) {
         let policy = policy.name;
         return Err(ConfError::Policy(BuildError::Offline { policy }));

@@ -8,9 +8,9 @@ use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
-use coalesce_alloc::policy::{self, BuildError, POLICIES};
 use coalesce_alloc::pytorch::ExpandableSegmentSize;
 use coalesce_alloc::pytorch::share::Shareable;
+use coalesce_alloc::registry::{self, BuildError, POLICIES};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
@@ -63,7 +63,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
                 Policy::Reference(Box::new(allocator))
             }
             Choice::Other { name, conf } => {
-                let allocator = policy::build(name, device, conf)?;
+                let allocator = registry::build(name, device, conf)?;
                 let mut allocator = WithHistory::new(allocator);
                 allocator.record_history(history);
                 let info = POLICIES.iter().find(|info| info.name == name);

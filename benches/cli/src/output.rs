@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn settings_that_are_not_known_have_a_hint() {
-        let of_policy = coalesce_alloc::policy::check_conf("bfc", "grwoth:True").unwrap_err();
+        let of_policy = coalesce_alloc::registry::check_conf("bfc", "grwoth:True").unwrap_err();
         let of_policy = anyhow::Error::from(of_policy).context("setting a");
         assert_eq!(hint(&of_policy), " (did you mean 'growth'?)");
         let of_reference = coalesce_alloc::settings::Settings::default();

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use coalesce_alloc::policy::POLICIES;
+use coalesce_alloc::registry::POLICIES;
 use schemars::JsonSchema;
 use serde::Serialize;
 

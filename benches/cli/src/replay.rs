@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use coalesce_alloc::policy::POLICIES;
 use coalesce_alloc::printable::printable;
+use coalesce_alloc::registry::POLICIES;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::{self, Cell, REFERENCE};
 use coalesce_bench::measure::profile::{self, Profile};

@@ -8,8 +8,8 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy::{self, OfflinePlan};
 use coalesce_alloc::printable::printable;
+use coalesce_alloc::registry::{self, OfflinePlan};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
@@ -67,12 +67,12 @@ pub fn plan(
     conf: &str,
     workload: &dyn Workload,
 ) -> anyhow::Result<Option<OfflinePlan>> {
-    let mut policies = policy::POLICIES.iter();
+    let mut policies = registry::POLICIES.iter();
     if !policies.any(|known| known.name == policy && known.offline) {
         return Ok(None);
     }
     let known = lifetimes::of(workload)?;
-    Ok(policy::plan_offline(policy, conf, &known)?)
+    Ok(registry::plan_offline(policy, conf, &known)?)
 }
 
 /// A completed run.
@@ -214,7 +214,7 @@ impl Cell<'_> {
             );
         }
         if self.policy != REFERENCE {
-            return Ok(policy::build(self.policy, device, self.conf)?);
+            return Ok(registry::build(self.policy, device, self.conf)?);
         }
         let settings = Settings::of_release(self.release)
             .started_with(self.conf)

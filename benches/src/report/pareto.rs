@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use coalesce_alloc::policy::POLICIES;
+use coalesce_alloc::registry::POLICIES;
 
 use crate::measure::record::Row;
 use crate::measure::statistics::median;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
 use coalesce_alloc::printable::{self, printable};
+use coalesce_alloc::registry::{self, OfflinePlan, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_plugin::Library;
@@ -307,7 +307,7 @@ fn check(policy: &str, release: Release, conf: &str) -> anyhow::Result<()> {
         return Ok(coalesce_plugin::check_conf(conf)?);
     }
     if policy != REFERENCE {
-        return Ok(policy::check_conf(policy, conf)?);
+        return Ok(registry::check_conf(policy, conf)?);
     }
     let settings = Settings::of_release(release).started_with(conf);
     settings.with_context(|| format!("PyTorch {release}"))?;

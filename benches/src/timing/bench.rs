@@ -18,7 +18,7 @@ use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy::POLICIES;
+use coalesce_alloc::registry::POLICIES;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
 
@@ -348,7 +348,7 @@ mod tests {
         );
         let short = {
             let device = SimDevice::new(&SimConfig::with_capacity(2 << 20));
-            let mut allocator = coalesce_alloc::policy::build("direct", device, "").unwrap();
+            let mut allocator = coalesce_alloc::registry::build("direct", device, "").unwrap();
             let short = allocator.malloc(3 << 20, coalesce_alloc::driver::StreamId::DEFAULT);
             anyhow::Error::from(short.unwrap_err()).context("while measuring")
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::registry::{self, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
@@ -120,9 +120,9 @@ type Boxed = Box<dyn Allocator<Driver = SimDevice>>;
 fn build(name: &str, workload: &dyn Workload, capacity: u64) -> Boxed {
     let device = SimDevice::new(&SimConfig::with_capacity(capacity));
     let known = lifetimes::of(workload).unwrap();
-    match policy::plan_offline(name, "", &known).unwrap() {
+    match registry::plan_offline(name, "", &known).unwrap() {
         Some(plan) => plan.build(device),
-        None => policy::build(name, device, "").unwrap(),
+        None => registry::build(name, device, "").unwrap(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallCounts;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::DeviceStats;
@@ -87,7 +87,7 @@ fn by_reference(
 
 fn by_policy(workload: &dyn Workload, name: &str) -> Shown {
     let device = SimDevice::new(&SimConfig::with_capacity(ROOMY));
-    shown(workload, policy::build(name, device, "").unwrap())
+    shown(workload, registry::build(name, device, "").unwrap())
 }
 
 /// The traces of a workload: CSV and binary.

@@ -9,7 +9,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, Driver, PoolUsage, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::DeviceStats;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ type Observed = (String, DeviceStats, Vec<SegmentInfo>, u64);
 impl<D: Driver + 'static> Side<D> {
     fn new(policy: &str, conf: &str, driver: D) -> Self {
         Self {
-            allocator: policy::build(policy, driver, conf).unwrap(),
+            allocator: registry::build(policy, driver, conf).unwrap(),
             live: Vec::new(),
         }
     }
@@ -195,7 +195,7 @@ fn memory_used_by_other_streams_returns_to_the_pool_when_they_finish() {
         let (own, user) = (StreamId::nth(1), StreamId::nth(2));
         let device = Tap::over(device(), Instruments::new(Costs::default(), 0));
         let conf = "reuse_internal_dependencies:false";
-        let mut allocator = policy::build("cuda_async", device, conf).unwrap();
+        let mut allocator = registry::build("cuda_async", device, conf).unwrap();
         let block = allocator.malloc(20 << 20, own).unwrap();
         allocator.record_stream(block, user).unwrap();
         allocator.driver_mut().set_logging(true);

@@ -5,7 +5,7 @@ use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
 use coalesce_alloc::driver::{Driver, DriverError, HandleKind, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 
 use crate::machine::{Machine, counters, device};
 
@@ -94,7 +94,7 @@ fn virtual_memory_is_optional() {
 fn without_virtual_memory(mut device: CudaDevice) {
     let addr = device.malloc(PAGE).unwrap();
     device.free(addr, PAGE).unwrap();
-    let mut stitching = policy::build("gmlake", device, "").unwrap();
+    let mut stitching = registry::build("gmlake", device, "").unwrap();
     let refused = stitching.malloc(PAGE, StreamId::DEFAULT);
     assert!(
         matches!(refused, Err(Error::Unsupported { .. })),
@@ -107,7 +107,7 @@ fn pools_are_optional() {
     let scenario = || {
         let mut device = device();
         assert!(device.stream_ordered().is_none());
-        let mut model = policy::build("cuda_async", device, "").unwrap();
+        let mut model = registry::build("cuda_async", device, "").unwrap();
         let addr = model.malloc(PAGE, StreamId::DEFAULT).unwrap();
         let reserved = model.stats().reserved_bytes.all().current;
         assert_eq!(reserved, 32 << 20, "what the model grows by");
@@ -253,7 +253,7 @@ fn no_call_fails_without_injected_failures() {
 fn a_broken_device_reports_its_error() {
     let machine = Machine::with(&[("FAKE_FAIL", "cuEventQuery:700")]);
     machine.run(|| {
-        let mut allocator = policy::build("pytorch", device(), "").unwrap();
+        let mut allocator = registry::build("pytorch", device(), "").unwrap();
         let addr = allocator.malloc(PAGE, StreamId::DEFAULT).unwrap();
         allocator.record_stream(addr, StreamId::nth(1)).unwrap();
         allocator.free(addr).unwrap();

@@ -9,7 +9,8 @@ use coalesce_alloc::driver::cuda::CudaDevice;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::stream_safe::StreamSafe;
-use coalesce_alloc::policy::{self, Block, POLICIES, Policy, Refusal};
+use coalesce_alloc::policy::{Block, Policy, Refusal};
+use coalesce_alloc::registry::{self, POLICIES};
 use coalesce_alloc::{Verification, Verified};
 
 use crate::machine::{Machine, device};
@@ -199,7 +200,7 @@ fn all_registered_policies_pass() {
                 _ => &[""],
             };
             for conf in confs {
-                let build = || policy::build(name, device(), conf).unwrap();
+                let build = || registry::build(name, device(), conf).unwrap();
                 let mut allocator = Verified::new(build());
                 let mut done = replace_blocks(&mut allocator, 4);
                 if let Err(Error::Unsupported { .. }) = done {

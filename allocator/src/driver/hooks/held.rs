@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 
+use crate::base::stat::Stat;
 use crate::driver::calls::Call;
 use crate::driver::tap::Hook;
 use crate::driver::{DeviceAddr, MemoryHandle};
-use crate::stats::Stat;
 
 /// Physical memory created separately from addresses.
 #[derive(Debug)]

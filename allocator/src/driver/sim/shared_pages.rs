@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 
+use crate::base::gaps::Gaps;
 use crate::driver::{DeviceAddr, DriverError, GRANULARITY};
-use crate::gaps::Gaps;
 
 /// Allocations start at and occupy multiples of it, in bytes.
 const UNIT: u64 = 512;

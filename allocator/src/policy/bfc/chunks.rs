@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
 /// Size and alignment of chunks are multiples of this many bytes (`kMinAllocationSize`).

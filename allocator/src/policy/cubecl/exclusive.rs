@@ -15,7 +15,7 @@
 use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// The largest request of the first bucket: 32 KiB.

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// Pages are quartered while they have at least 32 MiB.

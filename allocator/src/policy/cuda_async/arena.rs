@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
+use crate::base::gaps::Gaps;
 use crate::driver::{DeviceAddr, Driver, HandleKind, MemoryHandle};
-use crate::gaps::Gaps;
 use crate::policy::undo::{Step, Undo};
 use crate::policy::{Refusal, memory_of};
 

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use crate::base::gaps::Gaps;
 use crate::driver::{Driver, EventId, StreamId};
-use crate::gaps::Gaps;
 use crate::policy::Refusal;
 
 use super::marks::Marks;

@@ -49,7 +49,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::calls::CallKind;
 use crate::driver::{DeviceAddr, Driver, PoolSettings, StreamId, uncharged};
 use crate::policy::fence::{Fences, Users};

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 use crate::policy::fence::{Fence, Fences};
 use crate::policy::undo::Undo;

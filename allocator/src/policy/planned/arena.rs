@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 use crate::policy::Refusal;
 use crate::policy::fence::Fences;

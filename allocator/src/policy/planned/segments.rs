@@ -5,7 +5,7 @@
 //! the split rule. When the device is out of memory, all segments without a block are returned; PyTorch
 //! first tries a segment that is large enough alone.
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::pieces::Pieces;
 use crate::policy::{Block, Policy, Refusal, malloc_or_retry};

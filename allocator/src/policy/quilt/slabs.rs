@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
 use super::MIN_BLOCK;

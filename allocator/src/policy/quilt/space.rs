@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::check::Violation;
+use crate::base::check::Violation;
 use crate::driver::StreamId;
 
 use super::history::History;

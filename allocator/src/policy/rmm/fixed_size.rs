@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use super::stream_ordered::{FreeList, Seat, StreamOrdered};
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::rmm_pool::RmmPool;
 use crate::policy::{Block, Policy, Refusal};

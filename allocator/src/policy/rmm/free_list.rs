@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::stream_ordered::FreeList;
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
 /// A contiguous range of free memory of one device allocation.

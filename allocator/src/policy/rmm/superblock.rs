@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 use crate::policy::Block;
 

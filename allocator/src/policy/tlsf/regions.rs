@@ -20,7 +20,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 
 /// The largest size without its own second-level lists.
 const SMALL: u64 = 256;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
 use crate::policy::fence::Fences;
 use crate::policy::free_runs::{FreeRuns, Run};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::check::{Violation, ensure};
+use crate::base::check::{Violation, ensure};
 use crate::driver::{Driver, StreamId};
 use crate::policy::Refusal;
 use crate::policy::fence::{Fence, Fences};

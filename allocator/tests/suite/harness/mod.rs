@@ -14,7 +14,7 @@ use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
-use coalesce_alloc::policy;
+use coalesce_alloc::registry;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, Checkpoint, MempoolId, PoolCall, PyTorch, RestoredPool};
@@ -45,9 +45,9 @@ impl Subject {
             return Box::new(PyTorch::new(device, settings.unwrap()));
         }
         let foresight = self.foreseen.of(ops);
-        match policy::plan_offline(self.policy, self.conf, &foresight).unwrap() {
+        match registry::plan_offline(self.policy, self.conf, &foresight).unwrap() {
             Some(prepared) => prepared.build(device),
-            None => policy::build(self.policy, device, self.conf).unwrap(),
+            None => registry::build(self.policy, device, self.conf).unwrap(),
         }
     }
 

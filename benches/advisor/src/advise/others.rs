@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use coalesce_alloc::policy::{self, OfflinePlan, POLICIES, PolicyInfo};
+use coalesce_alloc::registry::{self, OfflinePlan, POLICIES, PolicyInfo};
 use coalesce_bench::measure::cell::unsupported_feature;
 use coalesce_bench::measure::deadline::{self, Deadline};
 use coalesce_workloads::lifetimes;
@@ -139,7 +139,7 @@ fn is_constrained(simulator: &Simulator<'_>) -> anyhow::Result<bool> {
 fn plan(simulator: &Simulator<'_>, policy: &'static str) -> anyhow::Result<Option<OfflinePlan>> {
     let known = lifetimes::of(&simulator.timed(simulator.workload))?;
     let planned = deadline::within(simulator.deadline, move || {
-        policy::plan_offline(policy, "", &known)
+        registry::plan_offline(policy, "", &known)
     });
     Ok(planned.context("time ran out")??)
 }

@@ -3,8 +3,8 @@
 use anyhow::ensure;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::policy::OfflinePlan;
 use coalesce_alloc::printable::printable;
+use coalesce_alloc::registry::OfflinePlan;
 use coalesce_alloc::release::Release;
 use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coalesce_alloc::policy::POLICIES;
+use coalesce_alloc::registry::POLICIES;
 
 use crate::measure::record::{Fit, Row};
 use crate::report::pareto::name;

@@ -9,7 +9,7 @@ pub struct Violation(pub String);
 macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {
         if !$holds {
-            return Err($crate::check::Violation(format!($($message)+)));
+            return Err($crate::base::check::Violation(format!($($message)+)));
         }
     };
 }

@@ -6,11 +6,10 @@ use crate::allocator::Allocator;
 use crate::driver::Driver;
 use crate::lifetimes::Lifetimes;
 use crate::managed::Managed;
+use crate::policy::planned::{AllocationPlan, Planned};
+use crate::policy::settings::{PolicySettings, PolicySettingsError};
 use crate::pytorch::PyTorch;
 use crate::settings::{Settings, SettingsError};
-
-use super::planned::{AllocationPlan, Planned};
-use super::settings::{PolicySettings, PolicySettingsError};
 
 /// An entry of the table of policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +75,7 @@ macro_rules! policies {
             match name {
                 "pytorch" => Ok(Box::new(PyTorch::new(driver, reference_settings(conf)?))),
                 $($name => {
-                    let policy = PolicySettings::read(conf, super::$module::$policy::from_settings);
+                    let policy = PolicySettings::read(conf, crate::policy::$module::$policy::from_settings);
                     let policy = policy.map_err(settings_error($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
@@ -96,7 +95,7 @@ macro_rules! policies {
             lifetimes: &Lifetimes,
         ) -> Result<Option<OfflinePlan>, BuildError> {
             let (policy, plan) = match name {
-                $($planner => ($planner, super::$plan_module::$plan(conf, lifetimes)),)+
+                $($planner => ($planner, crate::policy::$plan_module::$plan(conf, lifetimes)),)+
                 _ => return Ok(None),
             };
             let plan = Arc::new(plan.map_err(settings_error(policy))?);
@@ -110,7 +109,7 @@ macro_rules! policies {
         pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
             match name {
                 "pytorch" => reference_settings(conf).map(|_| ()),
-                $($name => PolicySettings::read(conf, super::$module::$policy::from_settings)
+                $($name => PolicySettings::read(conf, crate::policy::$module::$policy::from_settings)
                     .map(|_| ())
                     .map_err(settings_error($name)),)+
                 $($planner => plan_offline(name, conf, &Lifetimes::default()).map(|_| ()),)+

@@ -1,5 +1,5 @@
 //! Replays a trace through PyTorch's allocator and prints its memory summary:
-//! `cargo run -p coalesce-alloc --example replay_trace [TRACE] [PYTORCH_CUDA_ALLOC_CONF]`
+//! `cargo run -p coalesce-workloads --example replay_trace [TRACE] [PYTORCH_CUDA_ALLOC_CONF]`
 
 use std::error::Error;
 
@@ -12,7 +12,7 @@ use coalesce_workloads::replay::replay;
 
 const TRACE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../workloads/traces/gpt2_small_amp_foreach.csv.gz"
+    "/traces/gpt2_small_amp_foreach.csv.gz"
 );
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,8 +1,8 @@
 //! Runs one preset of `workloads/src/presets.toml` under several policies:
-//! `cargo run -p coalesce-alloc --example compare_policies [PRESET]`
+//! `cargo run -p coalesce-workloads --example compare_policies [PRESET]`
 use std::error::Error;
 
-use coalesce_alloc::{SimConfig, SimDevice, policy};
+use coalesce_alloc::{SimConfig, SimDevice, registry};
 
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::presets;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("direct", ""),
     ] {
         let device = SimDevice::new(&SimConfig::with_capacity(80 << 30));
-        let mut allocator = policy::build(name, device, settings)?;
+        let mut allocator = registry::build(name, device, settings)?;
         replay(&*workload, &mut *allocator, &mut ())?;
         let measures = Measures::of(allocator.stats());
         let reserved = measures.peak_reserved_bytes >> 20;

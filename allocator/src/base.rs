@@ -1,0 +1,8 @@
+//! What every module may use, and what uses none of them.
+
+pub mod bytes;
+pub(crate) mod check;
+pub(crate) mod gaps;
+pub mod printable;
+pub(crate) mod shared;
+pub(crate) mod stat;
