@@ -19,6 +19,8 @@ use crate::presets;
 
 /// A workload, and the recording that it was made from, if any.
 pub struct Input {
+    /// What was opened; for a preset or a family, a file of its name.
+    pub source: Source,
     /// The workload.
     pub workload: Box<dyn Workload>,
     /// The recording of a memory snapshot.
@@ -118,24 +120,27 @@ fn meant(nearest: &Option<String>) -> String {
 }
 
 impl Input {
-    /// Opens the workload that a name stands for. The name is looked up in this order: `-` for standard input, a file
-    /// of any [format](formats), a preset, a family.
+    /// Opens a workload: a source of any [format](formats), or a preset or a family, whose name is that of a file that
+    /// does not exist.
     ///
     /// `device` selects one of the devices of a snapshot or a trace. By default, it is the one that ran out of memory last,
     /// or, if none did, the one with the most entries; of a trace, it is the first.
     ///
     /// # Errors
-    /// If the name is unknown, the file cannot be read, or the device does not exist.
-    pub fn open(name: &str, device: Option<u32>) -> Result<Self, InputError> {
-        Self::of_device(Source::named(name).path(), opened(name)?, device)
-    }
-
-    /// Reads a source of any [format](formats). `device` is as for [`Input::open`].
-    ///
-    /// # Errors
-    /// If the source cannot be read, or the device does not exist.
-    pub fn read(source: &Source, device: Option<u32>) -> Result<Self, InputError> {
-        Self::of_device(source.path(), formats::open(source.clone())?, device)
+    /// If the name is unknown, the source cannot be read, or the device does not exist.
+    pub fn open(source: &Source, device: Option<u32>) -> Result<Self, InputError> {
+        match opened(source)? {
+            Opened::Devices(trace) => Self::of_sections(source, &trace, device),
+            Opened::Snapshot(recordings) => Self::of_snapshot(source, recordings, device),
+            Opened::Workload(workload) => {
+                if let Some(device) = device
+                    && let Some(named) = workload.conditions()
+                {
+                    index_of(source, &[named.device], device)?;
+                }
+                Ok(Self::of_workload(source, workload))
+            }
+        }
     }
 
     /// As [`Input::open`], for all devices of a snapshot or a trace, with their numbers. The first is the default. A workload
@@ -143,13 +148,11 @@ impl Input {
     ///
     /// # Errors
     /// If the name is unknown or the file cannot be read. If one device cannot be read, the others may be.
-    pub fn open_all(name: &str) -> Result<Vec<OfDevice>, InputError> {
-        let source = Source::named(name);
-        let path = source.path();
-        let inputs = match opened(name)? {
-            Opened::Workload(workload) => vec![(0, Ok(Self::of_workload(workload)))],
+    pub fn open_all(source: &Source) -> Result<Vec<OfDevice>, InputError> {
+        let inputs = match opened(source)? {
+            Opened::Workload(workload) => vec![(0, Ok(Self::of_workload(source, workload)))],
             Opened::Devices(trace) => {
-                let open = |index| Ok(Self::of_workload(trace.open(index)?));
+                let open = |index| Ok(Self::of_workload(source, trace.open(index)?));
                 let devices = trace.devices().iter().enumerate();
                 devices
                     .map(|(index, &number)| (number, open(index)))
@@ -159,35 +162,21 @@ impl Input {
                 if let Some(first) = default_device(&recordings) {
                     recordings[..=first].rotate_right(1);
                 }
-                let open =
-                    |recording: Recording| (recording.device, Self::of_recording(path, recording));
+                let open = |recording: Recording| {
+                    (recording.device, Self::of_recording(source, recording))
+                };
                 recordings.into_iter().map(open).collect()
             }
         };
-        match inputs.is_empty() {
-            true => Err(InputError::Empty(path.to_owned())),
-            false => Ok(inputs),
+        if inputs.is_empty() {
+            return Err(InputError::Empty(source.path().to_owned()));
         }
+        Ok(inputs)
     }
 
-    /// The device with a number, or the default.
-    fn of_device(path: &Path, opened: Opened, device: Option<u32>) -> Result<Self, InputError> {
-        match opened {
-            Opened::Snapshot(recordings) => Self::of_snapshot(path, recordings, device),
-            Opened::Devices(trace) => Self::of_sections(path, &trace, device),
-            Opened::Workload(workload) => {
-                if let Some(device) = device
-                    && let Some(named) = workload.conditions()
-                {
-                    index_of(path, &[named.device], device)?;
-                }
-                Ok(Self::of_workload(workload))
-            }
-        }
-    }
-
-    fn of_workload(workload: Box<dyn Workload>) -> Self {
+    fn of_workload(source: &Source, workload: Box<dyn Workload>) -> Self {
         Self {
+            source: source.clone(),
             workload,
             recording: None,
             coverage: None,
@@ -196,31 +185,30 @@ impl Input {
     }
 
     fn of_sections(
-        path: &Path,
+        source: &Source,
         trace: &DeviceSections,
         device: Option<u32>,
     ) -> Result<Self, InputError> {
         let devices = trace.devices();
-        let index = device.map_or(Ok(0), |device| index_of(path, devices, device))?;
-        let mut input = Self::of_workload(trace.open(index)?);
+        let index = device.map_or(Ok(0), |device| index_of(source, devices, device))?;
+        let mut input = Self::of_workload(source, trace.open(index)?);
         input.remarks.extend(this_of(devices, index));
         Ok(input)
     }
 
     fn of_snapshot(
-        path: &Path,
+        source: &Source,
         mut recordings: Vec<Recording>,
         device: Option<u32>,
     ) -> Result<Self, InputError> {
         let devices: Vec<u32> = recordings.iter().map(|one| one.device).collect();
         let index = match device {
-            Some(device) => index_of(path, &devices, device)?,
-            None => {
-                default_device(&recordings).ok_or_else(|| InputError::Empty(path.to_owned()))?
-            }
+            Some(device) => index_of(source, &devices, device)?,
+            None => default_device(&recordings)
+                .ok_or_else(|| InputError::Empty(source.path().to_owned()))?,
         };
         let summaries: Vec<String> = recordings.iter().map(summary).collect();
-        let mut input = Self::of_recording(path, recordings.swap_remove(index))?;
+        let mut input = Self::of_recording(source, recordings.swap_remove(index))?;
         if devices.len() > 1 {
             input.remarks.extend(summaries);
         }
@@ -228,13 +216,19 @@ impl Input {
         Ok(input)
     }
 
-    fn of_recording(path: &Path, recording: Recording) -> Result<Self, InputError> {
-        let file = path.to_owned();
-        let workload = RecordedWorkload::new(formats::stem(path), &recording)
-            .map_err(|source| InputError::Recording { file, source })?;
+    fn of_recording(source: &Source, recording: Recording) -> Result<Self, InputError> {
+        let path = source.path();
+        let workload =
+            RecordedWorkload::new(formats::stem(path), &recording).map_err(|inconsistency| {
+                InputError::Recording {
+                    file: path.to_owned(),
+                    source: inconsistency,
+                }
+            })?;
         let mut remarks = recording.remarks.clone();
         remarks.extend(workload.remarks().iter().cloned());
         Ok(Self {
+            source: source.clone(),
             coverage: Some(recording.coverage()),
             workload: Box::new(workload),
             recording: Some(recording),
@@ -243,12 +237,15 @@ impl Input {
     }
 }
 
-/// What a name stands for.
-fn opened(name: &str) -> Result<Opened, InputError> {
-    let (source, path) = (Source::named(name), Path::new(name));
-    if source == Source::StandardInput || path.exists() {
-        return Ok(formats::open(source)?);
+/// What a source has, or what its name stands for if there is no such file.
+fn opened(source: &Source) -> Result<Opened, InputError> {
+    let Source::File(path) = source else {
+        return Ok(formats::open(source.clone())?);
+    };
+    if path.exists() {
+        return Ok(formats::open(path)?);
     }
+    let name = &*path.to_string_lossy();
     if path.components().count() > 1 || path.extension().is_some() {
         let nearest = Unknown::new(name, files_beside(path))
             .nearest()
@@ -276,14 +273,14 @@ fn default_device(recordings: &[Recording]) -> Option<usize> {
 }
 
 /// The index of a device among those of a file.
-fn index_of(file: &Path, devices: &[u32], device: u32) -> Result<usize, InputError> {
+fn index_of(source: &Source, devices: &[u32], device: u32) -> Result<usize, InputError> {
     let index = devices.iter().position(|&other| other == device);
     index.ok_or_else(|| {
         let mut present = devices.to_owned();
         present.sort_unstable();
         let present: Vec<String> = present.iter().map(u32::to_string).collect();
         InputError::Device {
-            file: file.to_owned(),
+            file: source.path().to_owned(),
             device,
             present: present.join(", "),
         }

@@ -86,16 +86,16 @@ impl Conditions {
     }
 }
 
-/// Fails if the input, called `name`, is a snapshot without a history, and tells how to record one.
+/// Fails if the input is a snapshot without a history, and tells how to record one.
 ///
 /// # Errors
 /// As described.
-pub fn require_history(input: &Input, name: &str) -> anyhow::Result<()> {
+pub fn require_history(input: &Input) -> anyhow::Result<()> {
     let coverage = input.coverage.as_ref();
     ensure!(
         coverage.is_none_or(|coverage| coverage.extent != Extent::NoHistory),
         "{}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n",
-        printable(name)
+        input.source
     );
     Ok(())
 }

@@ -89,7 +89,7 @@ fn check(name: &str, advice: &Advice) {
 
 fn all_get_advice(files: Vec<PathBuf>) {
     for file in files {
-        let input = Input::open(file.to_str().unwrap(), None);
+        let input = Input::open(&(&file).into(), None);
         if file
             .file_name()
             .unwrap()

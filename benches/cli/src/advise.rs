@@ -12,6 +12,7 @@ use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
+use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
 use super::output::{self, is_stdout, notice, print, print_styled};
@@ -31,7 +32,7 @@ pub struct Args {
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. For several
     /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all.
     #[arg(required = true, value_name = "WORKLOAD")]
-    workloads: Vec<String>,
+    workloads: Vec<Source>,
     #[command(flatten)]
     conditions: ConditionFlags,
     /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on the
@@ -71,8 +72,8 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
         .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
-fn open(name: &str, conditions: &ConditionFlags) -> anyhow::Result<Opened> {
-    let (input, conditions) = conditions.open_for_reference(name)?;
+fn open(workload: &Source, conditions: &ConditionFlags) -> anyhow::Result<Opened> {
+    let (input, conditions) = conditions.open_for_reference(workload)?;
     Opened::of(input, conditions)
 }
 
@@ -81,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let opened = args.workloads.iter();
-    let opened = opened.map(|name| open(name, &args.conditions));
+    let opened = opened.map(|workload| open(workload, &args.conditions));
     let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -118,8 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The settings under which the program of a snapshot runs on the smallest device.
 pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
-    let name = snapshot.to_str().context("the path is not UTF-8")?;
-    let opened = open(name, conditions)?;
+    let opened = open(&snapshot.into(), conditions)?;
     advise(&opened.request(Goal {
         aim: Aim::LeastCapacity,
         profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,

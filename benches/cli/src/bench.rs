@@ -8,6 +8,7 @@ use coalesce_alloc::Kernels;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::DeviceName;
+use coalesce_workloads::formats::source::Source;
 
 use super::input::announce;
 use super::output::{folder, notice, print};
@@ -53,7 +54,8 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let device = args.device.open()?;
     notice(&format!("measuring on {device}"));
-    args.workloads.iter().for_each(announce);
+    let workloads = args.workloads.iter().map(Source::named);
+    workloads.for_each(|source| announce(&source));
     let plan = Plan {
         workloads: args.workloads.clone(),
         traces: args.traces.clone(),

@@ -1,15 +1,16 @@
 //! Flags about the conditions of a replay, the same for all verbs.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use coalesce_advisor::conditions::{Conditions, Given};
+use coalesce_advisor::conditions::{Conditions, Given, require_history};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_workloads::formats::snapshot::release::Release;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::{Input, InputError};
 
+use super::input;
 use super::output::notice;
-use super::{history, input};
 
 /// Flags about the conditions of a replay.
 #[derive(clap::Args)]
@@ -53,14 +54,14 @@ pub fn addresses() -> impl TypedValueParser<Value = AddressPolicy> {
 
 impl ConditionFlags {
     /// Opens the workload.
-    pub fn open(&self, workload: &str) -> Result<Input, InputError> {
+    pub fn open(&self, workload: &Source) -> Result<Input, InputError> {
         input::open(workload, self.recorded_device)
     }
 
     /// Opens a workload that has a history, with the conditions for the reference.
-    pub fn open_for_reference(&self, workload: &str) -> anyhow::Result<(Input, Conditions)> {
+    pub fn open_for_reference(&self, workload: &Source) -> anyhow::Result<(Input, Conditions)> {
         let input = self.open(workload)?;
-        history::require(&input, workload)?;
+        require_history(&input)?;
         let conditions = self.resolve(&input, REFERENCE)?;
         Ok((input, conditions))
     }

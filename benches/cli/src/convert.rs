@@ -14,6 +14,7 @@ use coalesce_bench::convert::{self, Converted, Format, Replayed};
 use coalesce_workloads::formats::Device;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::recorded::Recorded;
@@ -37,7 +38,7 @@ use super::replay::policies;
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
-    input: String,
+    input: Source,
     /// Output file, or `-` for standard output.
     #[arg(default_value = STANDARD_STREAM)]
     out: PathBuf,

@@ -8,6 +8,7 @@ use coalesce_advisor::diagnose::{self, Evidence};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
 use coalesce_workloads::catalog::Unknown;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::json;
 
 use super::conditions::ConditionFlags;
@@ -29,7 +30,7 @@ use super::output::{failed, print};
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
-    workload: String,
+    workload: Source,
     #[command(flatten)]
     conditions: ConditionFlags,
     /// Exit with status 1 if this rule has a finding; `any` for all rules. Can be repeated, or a list with commas.
@@ -69,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Prints the findings and returns them.
 fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let input = args.conditions.open(&args.workload)?;
-    history::require_or_show(&input, &args.workload, args.json)?;
+    history::require_or_show(&input, args.json)?;
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let evidence = Evidence::gather(conditions.subject(&input))?;
     let findings = diagnose::diagnose(&evidence);

@@ -25,9 +25,9 @@ pub struct Args {
     /// The first workload: a PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a
     /// MiniMalloc instance, plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard
     /// input.
-    a: String,
+    a: Source,
     /// The second workload.
-    b: String,
+    b: Source,
     /// Flags that replace the recorded conditions of both.
     #[command(flatten)]
     conditions: ConditionFlags,
@@ -60,10 +60,10 @@ struct Opened {
 }
 
 impl Opened {
-    fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
-        let (input, conditions) = args.conditions.open_for_reference(name)?;
+    fn of(workload: &Source, args: &Args) -> anyhow::Result<Self> {
+        let (input, conditions) = args.conditions.open_for_reference(workload)?;
         Ok(Self {
-            name: Source::named(name).path().to_string_lossy().into_owned(),
+            name: workload.path().to_string_lossy().into_owned(),
             input,
             conditions,
         })

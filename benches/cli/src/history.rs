@@ -4,7 +4,6 @@ use coalesce_advisor::conditions::require_history;
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{Column, Table, amount};
-use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::json;
 use serde::Serialize;
@@ -24,14 +23,9 @@ struct PoolMemory {
     cached_bytes: u64,
 }
 
-/// Fails if the input is a snapshot without a history, and tells how to record one.
-pub fn require(input: &Input, name: &str) -> anyhow::Result<()> {
-    require_history(input, &Source::named(name).to_string())
-}
-
-/// As [`require`], but first prints what such a snapshot shows: the memory at its end, by pool.
-pub fn require_or_show(input: &Input, name: &str, as_json: bool) -> anyhow::Result<()> {
-    let missing = require(input, name);
+/// As [`require_history`], but first prints what a snapshot without a history shows: the memory at its end, by pool.
+pub fn require_or_show(input: &Input, as_json: bool) -> anyhow::Result<()> {
+    let missing = require_history(input);
     if let (Err(_), Some(recording)) = (&missing, &input.recording) {
         let pools = pools(&recording.segments);
         print(&match as_json {

@@ -1,6 +1,5 @@
 //! Input of the verbs: standard input, files, presets and families.
 
-use std::ffi::OsStr;
 use std::io::{IsTerminal, stdin};
 use std::path::Path;
 
@@ -11,25 +10,26 @@ use super::output::notice;
 
 /// The file that an argument names, or standard input.
 pub fn source(name: impl AsRef<Path>) -> Source {
-    announce(name.as_ref());
-    Source::named(name)
+    let source = Source::named(name);
+    announce(&source);
+    source
 }
 
-/// Opens the workload that an argument names.
-pub fn open(name: &str, device: Option<u32>) -> Result<Input, InputError> {
-    announce(name);
-    Input::open(name, device)
+/// Opens a workload.
+pub fn open(source: &Source, device: Option<u32>) -> Result<Input, InputError> {
+    announce(source);
+    Input::open(source, device)
 }
 
-/// Opens all devices of the workload that an argument names, with their numbers.
-pub fn open_all(name: &str) -> Result<Vec<OfDevice>, InputError> {
-    announce(name);
-    Input::open_all(name)
+/// Opens all devices of a workload, with their numbers.
+pub fn open_all(source: &Source) -> Result<Vec<OfDevice>, InputError> {
+    announce(source);
+    Input::open_all(source)
 }
 
-/// Says that the program waits for a person, if the argument names standard input and that is a terminal.
-pub fn announce(name: impl AsRef<OsStr>) {
-    if Source::named(name.as_ref()) == Source::StandardInput && stdin().is_terminal() {
+/// Says that the program waits for a person, if it reads standard input and that is a terminal.
+pub fn announce(source: &Source) {
+    if *source == Source::StandardInput && stdin().is_terminal() {
         let end = if cfg!(windows) { "Ctrl-Z" } else { "Ctrl-D" };
         notice(&format!(
             "reading standard input from the terminal; {end} ends it"

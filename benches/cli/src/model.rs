@@ -14,6 +14,7 @@ use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::timing::bench::record;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::{self, model, scale};
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::presets;
 
 use super::input;
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             left_out.push(program.as_str());
             continue;
         }
-        let input = input::open(program, None)?;
+        let input = input::open(&Source::named(program), None)?;
         for (policy, setting, conf) in RUNS {
             let cell = Cell {
                 policy,

@@ -20,6 +20,7 @@ use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::{Demand, DemandCount};
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::json;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
@@ -42,7 +43,7 @@ use super::output::{notice, print};
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
-    workload: String,
+    workload: Source,
     /// The allocator, or `plugin:PATH` for a library made for PyTorch's CUDAPluggableAllocator, which then runs over
     /// the simulated device; `plugin:PATH:MALLOC,FREE` names its functions.
     #[arg(long, default_value = "pytorch", value_parser = PolicyOrPlugin(policies()))]
@@ -153,7 +154,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for remark in &input.remarks {
         notice(remark);
     }
-    history::require_or_show(&input, &args.workload, args.json)?;
+    history::require_or_show(&input, args.json)?;
     let conditions = args.conditions.resolve(&input, &args.policy)?;
     let conf = &conditions.conf;
     let plan = cell::plan(&args.policy, conf, &*input.workload)?;

@@ -11,7 +11,7 @@ use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, BenchOptions};
 use coalesce_script::{Options, RunError, Script};
-use coalesce_workloads::formats::source::STANDARD_STREAM;
+use coalesce_workloads::formats::source::Source;
 
 use super::input::announce;
 use super::output::complain;
@@ -82,7 +82,7 @@ const FAILED_OPERATIONS: u8 = 3;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let variable = |name: &str| std::env::var(name).ok();
-    announce(STANDARD_STREAM);
+    announce(&Source::StandardInput);
     let mut text = String::new();
     stdin()
         .read_to_string(&mut text)

@@ -110,8 +110,8 @@ impl Engine {
         };
         for (name, bytes) in self.unread.drain(..) {
             let source = Source::Memory(PathBuf::from(&name), Bytes::from(bytes));
-            let input = Input::read(&source, None)?;
-            require_history(&input, &name)?;
+            let input = Input::open(&source, None)?;
+            require_history(&input)?;
             self.files.push(Opened::under(input, &given)?);
         }
         let files = self.files.iter().map(|file| FileInfo {

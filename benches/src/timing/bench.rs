@@ -19,6 +19,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::registry::POLICIES;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
 
@@ -157,7 +158,7 @@ fn settings(policies: &[String]) -> Vec<(&'static str, &'static str, &'static st
 fn open(program: &str, traces: Option<&Path>) -> anyhow::Result<Box<dyn Workload>> {
     match shapes::find(program, traces)? {
         Some(shape) => Ok(shape),
-        None => Ok(Input::open(program, None)?.workload),
+        None => Ok(Input::open(&Source::named(program), None)?.workload),
     }
 }
 

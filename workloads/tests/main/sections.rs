@@ -179,12 +179,12 @@ fn errors_name_the_line_and_the_section() {
     ];
     for (name, text, expected) in cases {
         let path = write_file(&format!("{name}.csv"), text.as_bytes());
-        let last = Input::open(path.to_str().unwrap(), None).and_then(|input| {
+        let last = Input::open(&(&path).into(), None).and_then(|input| {
             let devices = TraceFile::open(&path)?.devices().len();
             let last = (devices > 1).then_some(3);
             let read = operations(&*input.workload).map(|_| ());
             match last {
-                Some(last) => Ok((read, Some(Input::open(path.to_str().unwrap(), Some(last))?))),
+                Some(last) => Ok((read, Some(Input::open(&(&path).into(), Some(last))?))),
                 None => Ok((read, None)),
             }
         });
@@ -233,7 +233,7 @@ fn a_device_is_chosen_by_its_number() {
     let lines = "device,-1,0,0,3\nmark,-1,0,0,three\ndevice,-1,0,0,0\nmark,-1,0,0,zero\n";
     let listed = "{\"device\": 3}, {\"device\": 0}";
     let path = write_file("chosen.csv", listing(listed, lines).as_bytes());
-    let opened = |device| Input::open(path.to_str().unwrap(), device);
+    let opened = |device| Input::open(&(&path).into(), device);
     for (device, tag, number) in [
         (None, "three", 3),
         (Some(3), "three", 3),
@@ -251,7 +251,7 @@ fn a_device_is_chosen_by_its_number() {
     let conditions = "{\"device\": 2, \"conf\": \"\", \"torch\": \"2.11\", \"addresses\": \"up\"}";
     let one = format!("# {{\"coalesce\": {{\"conditions\": {conditions}}}}}\n{COLUMNS}\n");
     let path = write_file("one.csv", one.as_bytes());
-    let opened = |device| Input::open(path.to_str().unwrap(), device);
+    let opened = |device| Input::open(&(&path).into(), device);
     assert!(opened(None).is_ok() && opened(Some(2)).is_ok());
     let error = opened(Some(0)).err().unwrap().to_string();
     assert_eq!(error, format!("{}: no device 0, only 2", path.display()));

@@ -29,6 +29,7 @@ impl Workload for Named {
 
 fn input(workload: impl Workload + 'static) -> Input {
     Input {
+        source: "x".into(),
         workload: Box::new(workload),
         recording: None,
         coverage: None,
@@ -375,12 +376,12 @@ fn a_limit_under_which_the_collector_acts() {
 
 #[test]
 fn a_snapshot_without_a_history() {
-    assert!(require_history(&generated(), "x").is_ok());
-    assert!(require_history(&failing(MIB), "x").is_ok());
+    assert!(require_history(&generated()).is_ok());
+    assert!(require_history(&failing(MIB)).is_ok());
     let mut empty = failing(MIB);
     let coverage = empty.coverage.as_mut().unwrap();
     coverage.extent = Extent::NoHistory;
-    let error = require_history(&empty, "x").unwrap_err().to_string();
+    let error = require_history(&empty).unwrap_err().to_string();
     assert!(
         error.starts_with("x: the snapshot has no history"),
         "{error}"

@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use coalesce_advisor::conditions::{Given, require_history};
 use coalesce_advisor::diagnose::{self, steps::Steps};
 use coalesce_advisor::report::{html, text};
@@ -76,9 +75,8 @@ impl Printer {
 
     fn opened(&self, bytes: &[u8]) -> anyhow::Result<Opened> {
         let path = self.file.holding(bytes);
-        let name = path.to_str().context("the folder has a plain name")?;
-        let input = Input::open(name, None)?;
-        require_history(&input, name)?;
+        let input = Input::open(&path.into(), None)?;
+        require_history(&input)?;
         Opened::under(input, &Given::default())
     }
 

@@ -145,7 +145,7 @@ const PROGRAM: &str = "grad_accumulation_never_cleared";
 
 /// A trace of a program that never clears its gradients, with hostile tags, phases and header.
 fn hostile_trace() -> String {
-    let input = Input::open(PROGRAM, None).unwrap();
+    let input = Input::open(&PROGRAM.into(), None).unwrap();
     let header = json!({"model": NAME, NAME: NAME, "name": NAME});
     let mut text = Vec::new();
     let header = header.as_object().unwrap();
@@ -161,7 +161,7 @@ fn hostile_trace() -> String {
 
 /// A snapshot of the same program with hostile frames and annotations.
 fn hostile_snapshot(conf: &str) -> String {
-    let input = Input::open(PROGRAM, None).unwrap();
+    let input = Input::open(&PROGRAM.into(), None).unwrap();
     let settings = Settings::default().started_with(conf).unwrap();
     let device = SimDevice::new(&SimConfig::with_capacity(80 << 30));
     let mut allocator = PyTorch::new(device, settings);

@@ -38,7 +38,7 @@ fn opened(name: &str, traces: &[Vec<Value>]) -> Input {
     let devices: Vec<Value> = devices.collect();
     let snapshot = json!({"segments": devices, "device_traces": traces});
     let path = write_file(name, snapshot.to_string().as_bytes());
-    Input::open(path.to_str().unwrap(), None).unwrap()
+    Input::open(&(&path).into(), None).unwrap()
 }
 
 #[test]

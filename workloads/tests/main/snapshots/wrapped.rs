@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coalesce_alloc::MempoolId;
 use coalesce_workloads::formats::compression::gzip;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::formats::{Opened, open, snapshot};
 use coalesce_workloads::input::Input;
 use serde_json::{Value, json};
@@ -196,7 +197,12 @@ fn damaged_and_unreadable_files_are_named() {
 
 #[test]
 fn unknown_names_suggest_the_nearest() {
-    let error = |name: &str| Input::open(name, None).err().expect("an error").to_string();
+    let error = |name: &str| {
+        Input::open(&Source::named(name), None)
+            .err()
+            .expect("an error")
+            .to_string()
+    };
     assert_contains(&error("transfomer"), "did you mean 'transformer'?");
     assert_contains(
         &error("fragmentation_articel"),
