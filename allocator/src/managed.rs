@@ -3,6 +3,7 @@
 mod pools;
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use foldhash::fast::FixedState;
 
@@ -41,10 +42,12 @@ type ByAddress = BTreeMap<DeviceAddr, Live>;
 ///   internally.
 /// - a *retry* is another driver call for memory after the device refused one within the same request.
 /// - a *segment* is one allocation from the device, or a page that small allocations share.
-#[derive(Debug)]
-pub struct Managed<P, D> {
+///
+/// The policy is boxed: compiling all of this for each policy over each driver would take longer than the rest of the
+/// crate, and a call through the box costs far less than a decision.
+pub struct Managed<D> {
     name: &'static str,
-    policy: P,
+    policy: Box<dyn Policy>,
     device: Tap<D, Held>,
     live: HashMap<DeviceAddr, Live, FixedState>,
     /// Freed blocks that the policy could not take back because the device failed.
@@ -56,14 +59,24 @@ pub struct Managed<P, D> {
     stats: DeviceStats,
 }
 
-impl<P: Policy, D: Driver> Managed<P, D> {
+impl<D: fmt::Debug> fmt::Debug for Managed<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Managed")
+            .field("name", &self.name)
+            .field("device", &self.device)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> Managed<D> {
     /// Creates an allocator that follows `policy` on an unused device. Errors show `name`.
     #[must_use]
-    pub fn new(name: &'static str, policy: P, device: D) -> Self {
+    pub fn new(name: &'static str, policy: impl Policy + 'static, device: D) -> Self {
         let held = Held::new(device.granularity());
         Self {
             name,
-            policy,
+            policy: Box::new(policy),
             device: Tap::over(device, held),
             live: HashMap::default(),
             failed_frees: Vec::new(),
@@ -215,7 +228,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
     }
 }
 
-impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
+impl<D: Driver> Allocator for Managed<D> {
     type Driver = D;
 
     fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {

@@ -9,7 +9,7 @@ use crate::checkpoint::{Checkpoint, RestoredPool};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::{CheckpointError, Error, PoolError};
 use crate::mempool::{MempoolId, StreamFilter};
-use crate::policy::{Policy, PrivatePools, Refusal};
+use crate::policy::{PrivatePools, Refusal};
 use crate::private_pools::HasPrivatePools;
 
 /// The requests of some streams, which a pool serves.
@@ -78,7 +78,7 @@ impl PoolUsers {
     }
 }
 
-impl<P: Policy, D: Driver> Managed<P, D> {
+impl<D: Driver> Managed<D> {
     /// Tells the policy when the capture of a graph begins and ends.
     pub(super) fn notice_capture(&mut self) -> Result<(), Error> {
         let is_capturing = self.pools.may_capture(&self.device);
@@ -118,7 +118,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
     }
 }
 
-impl<P: Policy, D: Driver> HasPrivatePools for Managed<P, D> {
+impl<D: Driver> HasPrivatePools for Managed<D> {
     fn create_or_use_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.policy_pools()?;
         match self.pools.users.get_mut(&pool) {

@@ -111,7 +111,7 @@ impl Policy for Overlapping {
 }
 
 /// Allocates blocks of one size and uses each on a side stream before freeing it.
-fn use_on_side_stream(policy: impl Policy, rounds: u64) -> Verification {
+fn use_on_side_stream(policy: impl Policy + 'static, rounds: u64) -> Verification {
     let mut allocator = Verified::new(Managed::new("tested", policy, device()));
     for _ in 0..rounds {
         let addr = allocator.malloc(MIB, StreamId::DEFAULT).unwrap();
