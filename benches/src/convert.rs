@@ -5,14 +5,13 @@ use std::io::{self, Write};
 use anyhow::{Context, bail};
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::WithHistory;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::registry;
-use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::budget::Budget;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
 use coalesce_workloads::formats::pickle;
 use coalesce_workloads::formats::{Device, binary, rmm, trace};
@@ -75,12 +74,8 @@ pub struct Replayed<'a> {
     pub policy: &'a str,
     /// Its settings string; for the reference, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// The address policy of the device.
-    pub address_policy: AddressPolicy,
-    /// The release of PyTorch that the reference reproduces.
-    pub release: Release,
+    /// The release and the device.
+    pub conditions: ReplayConditions,
 }
 
 /// A workload in another format.
@@ -160,13 +155,13 @@ impl Replayed<'_> {
     pub fn snapshot(&self, workload: &dyn Workload) -> anyhow::Result<Snapshot> {
         const REFERENCE: &str = "pytorch";
         let device = SimDevice::new(&SimConfig {
-            address_policy: self.address_policy,
-            ..SimConfig::with_capacity(self.capacity)
+            address_policy: self.conditions.addresses,
+            ..SimConfig::with_capacity(self.conditions.capacity)
         });
         let what = || format!("{}, {}", workload.name(), self.policy);
         if self.policy == REFERENCE {
             // Its own history contains more than one recorded from outside.
-            let settings = Settings::of_release(self.release).started_with(self.conf)?;
+            let settings = Settings::of_release(self.conditions.release).started_with(self.conf)?;
             let mut allocator = PyTorch::new(device, settings);
             allocator.record_history(Some(HistoryOptions::default()));
             replay(workload, &mut allocator, &mut ()).with_context(what)?;

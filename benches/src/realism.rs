@@ -7,7 +7,6 @@ use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::realism;
 
-use crate::measure::capacity::ROOMY;
 use crate::measure::cell::Cell;
 use crate::measure::profile::{PUBLISHED, Profile};
 use crate::measure::progress::Progress;
@@ -62,7 +61,7 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
             conf,
             ..Cell::new(workload, &profile)
         };
-        cell.measure(ROOMY, &mut ())
+        cell.measure(&mut ())
     };
     let [default, expandable] = CONFS;
     Ok([row(default)?, row(expandable)?])

@@ -8,7 +8,7 @@ pub struct Limited<'a> {
     /// The workload.
     pub workload: &'a dyn Workload,
     /// The most bytes that its process may ever reserve, which is also the limit of the allocator at the start.
-    pub most: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 impl Workload for Limited<'_> {
@@ -17,7 +17,7 @@ impl Workload for Limited<'_> {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let Some(most) = self.most else {
+        let Some(most) = self.limit else {
             return self.workload.emit(sink);
         };
         self.workload.emit(&mut |op: Op<'_>| {
@@ -57,11 +57,11 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_applies() {
-        let limits = |most| {
+        let limits = |limit| {
             let (workload, mut seen) = (
                 Limited {
                     workload: &Limits,
-                    most,
+                    limit,
                 },
                 Vec::new(),
             );

@@ -101,7 +101,7 @@ const CURRENT: &str = "under the current settings (set with --conf)";
 pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let deadline = Deadline::after(request.time_limit);
     let progress = Progress::new("replays", None);
-    let settings = KnownSettings::of(request.release, request.present);
+    let settings = KnownSettings::of(request.conditions.release, request.present);
     settings.context(CURRENT)?;
     let simulator = Simulator {
         progress: Some(&progress),
@@ -178,11 +178,11 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         events: simulator.demand.events,
         allocations: simulator.demand.allocations,
         lower_bound_bytes: simulator.demand.lower_bound_bytes,
-        capacity_bytes: simulator.capacity,
-        others_bytes: simulator.others,
+        capacity_bytes: simulator.conditions.capacity,
+        others_bytes: simulator.conditions.others,
         aim: request.aim,
         profile: request.profile.name.clone(),
-        addresses: request.addresses.name(),
+        addresses: request.conditions.addresses.name(),
         answer,
         check,
         findings,
@@ -191,7 +191,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         ranking: ranking::rank(&search, &shown, request.aim, advised),
         others,
         stability,
-        conditions: request.conditions.to_vec(),
+        conditions: request.sources.to_vec(),
         coverage,
         remarks,
         search: SearchExtent {
@@ -213,13 +213,14 @@ fn begin<'a>(
     can_fit: bool,
     deadline: Deadline,
 ) -> anyhow::Result<Search<'a>> {
-    let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
+    let free_permille =
+        simulator.conditions.available() / (simulator.conditions.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(
         request.present,
         // A limit need not be set.
-        request.limit.is_none().then_some(free_permille),
+        request.conditions.limit.is_none().then_some(free_permille),
         request.releases,
-        request.release,
+        request.conditions.release,
     );
     let mut search = Search::begin(
         simulator.until(deadline.at_percent(COMPLETED)),
@@ -277,7 +278,7 @@ impl Explanation {
         failure: Option<&Failure>,
     ) -> anyhow::Result<()> {
         let workload = simulator.timed(request.reactive);
-        let conf = known_part(request.present, request.release);
+        let conf = known_part(request.present, request.conditions.release);
         let evidence = Evidence::gather(request.subject(&workload, &conf))?;
         let log = &evidence.log;
         let peak = || log.peak(&(0..log.end()), |level| level.requested);
@@ -296,12 +297,12 @@ impl Explanation {
 /// What the search found out about itself, one sentence each.
 fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, skipped: &[String]) -> Vec<String> {
     let mut remarks = Vec::new();
-    let unknown = unknown_keys(request.present, request.release);
+    let unknown = unknown_keys(request.present, request.conditions.release);
     if !unknown.is_empty() {
         remarks.push(format!(
             "PyTorch {}, the release that is simulated, does not know {} in the current settings. The replays \
              ignore it, and the advised settings keep it.",
-            request.release,
+            request.conditions.release,
             printable(unknown.join(", "))
         ));
     }

@@ -11,7 +11,7 @@ use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::RECIPE;
 use coalesce_bench::text::{amount, quoted};
-use coalesce_workloads::conditions::RecordedConditions;
+use coalesce_workloads::conditions::{RecordedConditions, ReplayConditions};
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
@@ -34,7 +34,7 @@ pub struct Given {
     /// Where the device places memory.
     pub addresses: Option<AddressPolicy>,
     /// The release that the program runs under.
-    pub torch: Option<Release>,
+    pub release: Option<Release>,
 }
 
 /// The conditions of a replay.
@@ -46,18 +46,10 @@ pub struct Conditions {
     pub present: String,
     /// The releases of PyTorch that the program may run under.
     pub releases: Releases,
-    /// The release that the reference reproduces.
-    pub release: Release,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// Bytes of it that others hold.
-    pub others: u64,
-    /// The most bytes that the process may reserve.
-    pub limit: Option<u64>,
+    /// The release that the reference reproduces, and the device.
+    pub replay: ReplayConditions,
     /// Bytes that it may not reserve, if the limit is only known to lie below.
     pub limit_below: Option<u64>,
-    /// Where the device places memory.
-    pub addresses: AddressPolicy,
     /// Where each condition comes from, one line each.
     pub sources: Vec<String>,
 }
@@ -69,10 +61,7 @@ impl Conditions {
             workload: input.workload.as_ref(),
             recording: input.recording.as_ref(),
             conf: &self.conf,
-            release: self.release,
-            capacity: self.capacity - self.others,
-            limit: self.limit,
-            address_policy: self.addresses,
+            conditions: self.replay.without_others(),
         }
     }
 
@@ -110,13 +99,14 @@ impl Given {
             return Ok(input.workload.conditions().cloned());
         };
         let conditions = self.resolve(input, REFERENCE)?;
+        let replay = conditions.replay;
         Ok(Some(RecordedConditions {
             device: recording.device,
             conf: conditions.present,
-            release: conditions.release,
-            addresses: conditions.addresses,
-            capacity: Some(conditions.capacity).filter(|&bytes| bytes != ROOMY),
-            limit: conditions.limit,
+            release: replay.release,
+            addresses: replay.addresses,
+            capacity: Some(replay.capacity).filter(|&bytes| bytes != ROOMY),
+            limit: replay.limit,
             limit_below: conditions.limit_below,
         }))
     }
@@ -128,7 +118,7 @@ impl Given {
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
         let recording = input.recording.as_ref();
         let named = input.workload.conditions();
-        let releases = match (self.torch, recording) {
+        let releases = match (self.release, recording) {
             (Some(release), _) => Releases::given(release),
             (None, Some(recording)) => recording.releases(),
             (None, None) => {
@@ -161,22 +151,24 @@ impl Given {
             (None, None) => (AddressPolicy::default(), "the default"),
         };
         let memory = self.memory(input, addresses)?;
+        ensure!(
+            self.others < memory.capacity,
+            "--reserve-for-others leaves no device memory for the workload"
+        );
         let mut conditions = Conditions {
             conf,
             present,
             releases,
-            release,
-            capacity: memory.capacity,
-            others: self.others,
-            limit: memory.limit.as_ref().map(|limit| limit.bytes),
+            replay: ReplayConditions {
+                release,
+                capacity: memory.capacity,
+                others: self.others,
+                limit: memory.limit.as_ref().map(|limit| limit.bytes),
+                addresses,
+            },
             limit_below: memory.limit.and_then(|limit| limit.below),
-            addresses,
             sources: memory.sources,
         };
-        ensure!(
-            conditions.others < conditions.capacity,
-            "--reserve-for-others leaves no device memory for the workload"
-        );
         if self.others > 0 {
             let others = amount(self.others);
             conditions
@@ -189,7 +181,7 @@ impl Given {
         if conditions.releases != Releases::REFERENCE {
             let releases = format!(
                 "release: {}; replays follow the rules of {}",
-                conditions.releases, conditions.release
+                conditions.releases, release
             );
             conditions.sources.push(releases);
         }

@@ -119,7 +119,7 @@ struct Examined {
 impl Compared<'_> {
     fn breakdown(&self, conf: &str) -> anyhow::Result<PeakBreakdown> {
         let subject = self.subject;
-        let mut allocator = subject.allocator(conf, subject.capacity)?;
+        let mut allocator = subject.allocator(conf, subject.conditions.capacity)?;
         let mut finder = PeakFinder::default();
         subject.replay(&mut allocator, &mut finder)?;
         Ok(finder.peak)
@@ -145,7 +145,7 @@ impl Compared<'_> {
                 name: self.name.to_owned(),
                 settings: subject.conf.to_owned(),
                 releases: recording.map(|recording| recording.releases().range()),
-                limit_bytes: subject.limit,
+                limit_bytes: subject.conditions.limit,
                 peak,
                 failed_requests: evidence.tally.ooms,
                 retries: evidence.measures.retries,
@@ -195,7 +195,7 @@ impl Difference {
             notes: notes(
                 &first.side,
                 &second.side,
-                [before, after].map(|one| one.subject.release),
+                [before, after].map(|one| one.subject.conditions.release),
             ),
             before: first.side,
             after: second.side,

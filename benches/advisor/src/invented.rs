@@ -13,6 +13,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::{Program, Tensor};
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::snapshot::release::Releases;
@@ -104,15 +105,22 @@ impl Invented {
         }
     }
 
+    fn conditions(&self) -> ReplayConditions {
+        ReplayConditions {
+            release: self.release,
+            capacity: self.mib * MIB,
+            others: 0,
+            limit: self.limit,
+            addresses: self.addresses,
+        }
+    }
+
     fn subject<'a>(&'a self, workload: &'a dyn Workload) -> Subject<'a> {
         Subject {
             workload,
             recording: None,
             conf: self.conf,
-            release: self.release,
-            capacity: self.mib * MIB,
-            limit: self.limit,
-            address_policy: self.addresses,
+            conditions: self.conditions(),
         }
     }
 }
@@ -321,15 +329,14 @@ fn advised(text: &mut String, invented: &Invented) {
     let advice = advise(&AdviceRequest {
         present: invented.conf,
         releases: Releases::given(invented.release),
-        release: invented.release,
-        capacity: invented.mib * MIB,
-        others,
-        limit: invented.limit,
+        conditions: ReplayConditions {
+            others,
+            ..invented.conditions()
+        },
         limit_below: invented
             .limit
             .filter(|_| more > 0)
             .map(|limit| limit + more),
-        addresses: invented.addresses,
         aim,
         copies: invented.seed % 3,
         ..request(&workload, &profile)

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use coalesce_advisor::diagnose::{Evidence, Subject};
 use coalesce_advisor::holders::{Category, Holders};
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
 use coalesce_bench::text::percent_of;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
@@ -81,10 +80,7 @@ fn evidence<'a>(workload: &'a dyn Workload, recording: Option<&'a Recording>) ->
         workload,
         recording,
         conf: "",
-        release: Release::DEFAULT,
-        capacity: 1 << 40,
-        limit: None,
-        address_policy: AddressPolicy::Up,
+        conditions: ReplayConditions::on(1 << 40),
     })
     .unwrap()
 }

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use coalesce_advisor::advise::report::html;
 use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, AnswerKind, advise};
-use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::input::Input;
@@ -38,17 +38,16 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         reactive: &reactive,
         recording: Some(recording),
         remarks: &[],
-        conditions: &[],
+        sources: &[],
         present: &present,
         releases: recording.releases(),
-        release: Release::DEFAULT,
-        capacity: memory.and_then(|found| found.device()).unwrap_or(80 << 30),
-        others: 0,
-        limit: None,
+        conditions: ReplayConditions {
+            addresses: recording.address_policy().unwrap_or_default(),
+            ..ReplayConditions::on(memory.and_then(|found| found.device()).unwrap_or(80 << 30))
+        },
         limit_below: None,
         aim: Aim::LeastCapacity,
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
-        addresses: recording.address_policy().unwrap_or_default(),
         jobs: Jobs::default(),
         time_limit: None,
         copies: COPIES,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use coalesce_advisor::diagnose::{Evidence, Subject, diagnose};
 use coalesce_bench::measure::capacity::ROOMY;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
@@ -39,10 +40,12 @@ fn replayed(recording: &Recording, limit: Option<u64>) -> (u64, Vec<&'static str
         workload: &workload,
         recording: Some(recording),
         conf: &conf,
-        release: recording.release(),
-        capacity: ROOMY,
-        limit,
-        address_policy: recording.address_policy().unwrap_or_default(),
+        conditions: ReplayConditions {
+            release: recording.release(),
+            limit,
+            addresses: recording.address_policy().unwrap_or_default(),
+            ..ReplayConditions::on(ROOMY)
+        },
     });
     let evidence = evidence.unwrap();
     let rules = diagnose(&evidence)

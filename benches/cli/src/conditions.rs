@@ -29,8 +29,8 @@ pub struct ConditionFlags {
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
     pub limit: Option<u64>,
     /// Part of the device memory that other processes, the CUDA context and libraries use.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
-    pub reserve_for_others: u64,
+    #[arg(long = "reserve-for-others", value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
+    pub others: u64,
     /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default:
     /// as recorded in the snapshot, or cuda if it does not tell; up for traces and presets. Results depend on it, because
     /// allocators prefer low addresses.
@@ -38,8 +38,8 @@ pub struct ConditionFlags {
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings
     /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.15 for traces and presets.
-    #[arg(long, value_name = "RELEASE")]
-    pub torch: Option<Release>,
+    #[arg(long = "torch", value_name = "RELEASE")]
+    pub release: Option<Release>,
     /// Device number, if the snapshot or trace covers several devices. Default: in a snapshot, the device that ran out of
     /// memory last, or the one with the most entries if none did; in a trace, the first device.
     #[arg(long, value_name = "NUMBER")]
@@ -72,13 +72,13 @@ impl ConditionFlags {
             conf: self.conf.clone(),
             capacity: self.capacity,
             limit: self.limit,
-            others: self.reserve_for_others,
+            others: self.others,
             addresses: self.addresses,
-            torch: self.torch,
+            release: self.release,
         };
         let conditions = given.resolve(input, policy)?;
-        let release = conditions.release;
-        if let Some(given) = self.torch.filter(|&given| given != release) {
+        let release = conditions.replay.release;
+        if let Some(given) = self.release.filter(|&given| given != release) {
             notice(&format!(
                 "PyTorch {given} is not reproduced; the replay follows the rules of {release}"
             ));

@@ -11,6 +11,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::printable;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::Device;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
@@ -67,8 +68,8 @@ pub struct Args {
     #[arg(long, default_value = "up", value_parser = addresses())]
     addresses: AddressPolicy,
     /// For `snapshot`: the release of PyTorch that the policy `pytorch` reproduces, 2.6 to 2.15.
-    #[arg(long, value_name = "RELEASE", default_value_t = Release::DEFAULT, value_parser = reproduced)]
-    torch: Release,
+    #[arg(long = "torch", value_name = "RELEASE", default_value_t = Release::DEFAULT, value_parser = reproduced)]
+    release: Release,
 }
 
 fn reproduced(text: &str) -> Result<Release, String> {
@@ -213,9 +214,11 @@ impl Args {
             To::Snapshot => Format::Snapshot(Replayed {
                 policy: &self.policy,
                 conf: &self.conf,
-                capacity: self.capacity,
-                address_policy: self.addresses,
-                release: self.torch,
+                conditions: ReplayConditions {
+                    release: self.release,
+                    addresses: self.addresses,
+                    ..ReplayConditions::on(self.capacity)
+                },
             }),
         })
     }

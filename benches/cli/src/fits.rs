@@ -188,9 +188,9 @@ fn advice(run: &Run, device: Device) -> anyhow::Result<Advice> {
         conf: None,
         capacity: Some(device.memory),
         limit: None,
-        reserve_for_others: device.others,
+        others: device.others,
         addresses: None,
-        torch: None,
+        release: None,
         recorded_device: None,
     };
     advise::of_snapshot(&run.snapshot, &conditions)

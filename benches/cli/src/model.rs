@@ -7,6 +7,7 @@ use std::time::Duration;
 use coalesce_alloc::Kernels;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
@@ -14,6 +15,7 @@ use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::timing::bench::record;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::{self, model, scale};
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::presets;
 
@@ -94,7 +96,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 policy,
                 setting,
                 conf,
-                address_policy: AddressPolicy::Cuda,
+                conditions: ReplayConditions {
+                    addresses: AddressPolicy::Cuda,
+                    ..ReplayConditions::on(ROOMY)
+                },
                 ..Cell::new(&*input.workload, &profile)
             };
             let gpu = || Ok(CudaDevice::open(number, StreamHandles::Numbered)?);

@@ -17,6 +17,7 @@ use coalesce_bench::text::coverage::{FROM_LIVE_BLOCKS, missing};
 use coalesce_bench::text::{amount, duration, percent};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::on_gpu;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::demand::{Demand, DemandCount};
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
@@ -165,11 +166,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         policy: &args.policy,
         setting: if conf.is_empty() { "default" } else { conf },
         conf,
-        release: conditions.release,
         plan: plan.as_ref(),
-        others: conditions.others,
-        limit: conditions.limit,
-        address_policy: conditions.addresses,
+        conditions: conditions.replay,
         profile: &Profile::load(&args.profile, Path::new(""))?,
     };
     let mut watch = Watch {
@@ -180,7 +178,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         has_limits: false,
     };
     let mut count = (DemandCount::default(), &mut watch);
-    let (row, on_gpu) = measure(args, &cell, conditions.capacity, &mut count)?;
+    let (row, on_gpu) = measure(args, &cell, &mut count)?;
     let row = Row {
         lower_bound_bytes: count.0.demand.lower_bound_bytes,
         streams: Some(count.0.demand.streams),
@@ -240,7 +238,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn measure(
     args: &Args,
     cell: &Cell<'_>,
-    capacity: u64,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<(Row, Option<OnGpu>)> {
     let device = args.device.open()?;
@@ -253,7 +250,7 @@ fn measure(
                  GPU, such as --device cuda:0",
                 reason.map_or_else(String::new, |reason| reason + "; ")
             );
-            let row = cell.measure(capacity, observer)?;
+            let row = cell.measure(observer)?;
             return Ok((row, None));
         }
         Device::Cuda(gpu) => *gpu,
@@ -261,12 +258,15 @@ fn measure(
     let flags = &args.conditions;
     let simulated = flags.capacity.or(flags.limit).is_some() || flags.addresses.is_some();
     ensure!(
-        !simulated && flags.reserve_for_others == 0,
+        !simulated && flags.others == 0,
         "--capacity, --limit, --reserve-for-others and --addresses apply to the simulated device only, not to \
          {name}"
     );
     let cell = &Cell {
-        limit: None,
+        conditions: ReplayConditions {
+            limit: None,
+            ..cell.conditions
+        },
         ..*cell
     };
     let (row, times, verdict) = if args.verify {

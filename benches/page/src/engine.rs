@@ -117,8 +117,8 @@ impl Engine {
         let files = self.files.iter().map(|file| FileInfo {
             name: name(file),
             conf: &file.conditions.present,
-            capacity_bytes: file.conditions.capacity,
-            limit_bytes: file.conditions.limit,
+            capacity_bytes: file.conditions.replay.capacity,
+            limit_bytes: file.conditions.replay.limit,
             conditions: &file.conditions.sources,
         });
         shown(&files.collect::<Vec<_>>())

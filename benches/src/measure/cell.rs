@@ -4,7 +4,6 @@ use anyhow::{Context, bail};
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{CallCounts, CallKind};
 use coalesce_alloc::driver::hooks::Instruments;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
@@ -14,6 +13,7 @@ use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_plugin::Library;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
 use coalesce_workloads::late::{LateCount, StepCount, counted};
@@ -24,7 +24,7 @@ use coalesce_workloads::op::{Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Tally, replay_with};
 use coalesce_workloads::surroundings::Surroundings;
 
-use crate::measure::capacity::Capacity;
+use crate::measure::capacity::{Capacity, ROOMY};
 use crate::measure::profile::Profile;
 pub use crate::measure::record::REFERENCE;
 use crate::measure::record::{Row, six_digits};
@@ -42,18 +42,12 @@ pub struct Cell<'a> {
     pub setting: &'a str,
     /// The settings string; of the reference, in the format of `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// The release of PyTorch that the reference reproduces.
-    pub release: Release,
     /// The plan for the workload, if the policy is offline.
     pub plan: Option<&'a OfflinePlan>,
-    /// Bytes of the device that other processes use.
-    pub others: u64,
-    /// The most bytes that the process may reserve, as with `torch.cuda.set_per_process_memory_fraction`. The
-    /// reference compares it with whole segments; a limit on the device's memory would be more generous. Other
-    /// policies have no such limit: they run on a device of that size. A limit that the workload sets is never above it.
-    pub limit: Option<u64>,
-    /// How the device places memory.
-    pub address_policy: AddressPolicy,
+    /// The release and the device. The reference compares the limit with whole segments; a limit on the device's memory
+    /// would be more generous. Other policies have no such limit: they run on a device of that size. A limit that the
+    /// workload sets is never above it.
+    pub conditions: ReplayConditions,
     /// Costs of driver calls.
     pub profile: &'a Profile,
 }
@@ -84,7 +78,7 @@ pub struct Run<A = Box<dyn Allocator<Driver = SimDevice>>> {
 }
 
 impl<'a> Cell<'a> {
-    /// The reference with default settings, on a device that no other process uses. The demand is left at zero.
+    /// The reference with default settings, on a [roomy](ROOMY) device. The demand is left at zero.
     #[must_use]
     pub fn new(workload: &'a dyn Workload, profile: &'a Profile) -> Self {
         Self {
@@ -93,25 +87,32 @@ impl<'a> Cell<'a> {
             policy: REFERENCE,
             setting: "default",
             conf: "",
-            release: Release::DEFAULT,
             plan: None,
-            others: 0,
-            limit: None,
-            address_policy: AddressPolicy::default(),
+            conditions: ReplayConditions::on(ROOMY),
             profile,
         }
+    }
+
+    /// The same cell on a device of `capacity` bytes.
+    #[must_use]
+    pub fn on(self, capacity: u64) -> Self {
+        let conditions = ReplayConditions {
+            capacity,
+            ..self.conditions
+        };
+        Self { conditions, ..self }
     }
 }
 
 impl Cell<'_> {
-    /// Replays the workload on a simulated device of `capacity` bytes, and checks the invariants of the allocator, so
-    /// that a broken allocator cannot look good.
+    /// Replays the workload on a simulated device, and checks the invariants of the allocator, so that a broken allocator
+    /// cannot look good.
     ///
     /// # Errors
     /// If the policy is unknown, the settings are invalid, the workload cannot be read, the allocator fails for a reason
     /// other than out of memory or violates an invariant, or the observer stops the replay.
-    pub fn run(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Run> {
-        self.run_with(self.allocator(capacity)?, observer)
+    pub fn run(&self, observer: &mut dyn Observer) -> anyhow::Result<Run> {
+        self.run_with(self.allocator()?, observer)
     }
 
     /// [`Cell::run`] with an existing allocator.
@@ -143,7 +144,7 @@ impl Cell<'_> {
         let setting = printable(self.setting);
         let limited = Limited {
             workload: self.workload,
-            most: self.limit,
+            limit: self.conditions.limit,
         };
         let tally = match replay_with(&limited, &mut allocator, observer, watch) {
             Ok(tally) => tally,
@@ -159,23 +160,27 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new simulated device of `capacity` bytes. If the workload has a
-    /// [start](Workload::start), the reference holds that memory, unless the settings rule it out.
+    /// A new allocator on a new simulated device. If the workload has a [start](Workload::start), the reference holds that
+    /// memory, unless the settings rule it out.
     ///
     /// # Errors
     /// If the policy is unknown, the settings are invalid, the policy is offline and `plan` is missing, or a library
     /// does not start.
-    pub fn allocator(
-        &self,
-        capacity: u64,
-    ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        let capacity = match self.limit.filter(|_| self.policy != REFERENCE) {
-            Some(limit) => capacity.min(limit.saturating_add(self.others)),
+    pub fn allocator(&self) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
+        let ReplayConditions {
+            release,
+            capacity,
+            others,
+            limit,
+            addresses,
+        } = self.conditions;
+        let capacity = match limit.filter(|_| self.policy != REFERENCE) {
+            Some(limit) => capacity.min(limit.saturating_add(others)),
             None => capacity,
         };
         let config = SimConfig {
-            foreign: self.others,
-            address_policy: self.address_policy,
+            foreign: others,
+            address_policy: addresses,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
         };
@@ -185,11 +190,11 @@ impl Cell<'_> {
         // Other policies cannot begin with segments of the reference.
         if self.policy == REFERENCE
             && let Some(start) = self.workload.start()
-            && let Ok(settings) = Settings::of_release(self.release).started_with(self.conf)
-            && let Some(mut allocator) = start.restore(&config, &settings, self.limit)
+            && let Ok(settings) = Settings::of_release(release).started_with(self.conf)
+            && let Some(mut allocator) = start.restore(&config, &settings, limit)
         {
-            if self.limit.is_some() {
-                allocator.set_memory_limit(self.limit);
+            if limit.is_some() {
+                allocator.set_memory_limit(limit);
             }
             return Ok(Box::new(allocator));
         }
@@ -216,12 +221,12 @@ impl Cell<'_> {
         if self.policy != REFERENCE {
             return Ok(registry::build(self.policy, device, self.conf)?);
         }
-        let settings = Settings::of_release(self.release)
+        let settings = Settings::of_release(self.conditions.release)
             .started_with(self.conf)
             .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
         let mut allocator = PyTorch::new(device, settings);
-        if self.limit.is_some() {
-            allocator.set_memory_limit(self.limit);
+        if self.conditions.limit.is_some() {
+            allocator.set_memory_limit(self.conditions.limit);
         }
         Ok(Box::new(allocator))
     }
@@ -235,8 +240,8 @@ impl Cell<'_> {
             policy: self.policy.to_owned(),
             setting: self.setting.to_owned(),
             conf: self.conf.to_owned(),
-            address_policy: self.address_policy.name().to_owned(),
-            torch: torch_column(self.policy, self.release),
+            address_policy: self.conditions.addresses.name().to_owned(),
+            torch: torch_column(self.policy, self.conditions.release),
             lower_bound_bytes: self.demand.lower_bound_bytes,
             streams: Some(self.demand.streams),
             pools: Some(self.demand.pools),
@@ -250,8 +255,8 @@ impl Cell<'_> {
     ///
     /// # Errors
     /// As [`Cell::run`].
-    pub fn measure(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Row> {
-        let (row, _) = self.measure_with(self.allocator(capacity)?, capacity, observer)?;
+    pub fn measure(&self, observer: &mut dyn Observer) -> anyhow::Result<Row> {
+        let (row, _) = self.measure_with(self.allocator()?, observer)?;
         Ok(row)
     }
 
@@ -262,7 +267,6 @@ impl Cell<'_> {
     pub fn measure_with<A, D>(
         &self,
         allocator: A,
-        capacity: u64,
         observer: &mut dyn Observer,
     ) -> anyhow::Result<(Row, A)>
     where
@@ -296,10 +300,10 @@ impl Cell<'_> {
             policy: self.policy.to_owned(),
             setting: self.setting.to_owned(),
             conf: self.conf.to_owned(),
-            capacity: Capacity::Bytes(capacity).to_string(),
-            capacity_bytes: capacity,
-            address_policy: self.address_policy.name().to_owned(),
-            torch: torch_column(self.policy, self.release),
+            capacity: Capacity::Bytes(self.conditions.capacity).to_string(),
+            capacity_bytes: self.conditions.capacity,
+            address_policy: self.conditions.addresses.name().to_owned(),
+            torch: torch_column(self.policy, self.conditions.release),
             events: tally.events,
             allocations: measures.allocations,
             lower_bound_bytes: self.demand.lower_bound_bytes,

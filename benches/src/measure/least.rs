@@ -48,7 +48,7 @@ pub fn roomy(lower_bound: u64) -> u64 {
 /// # Errors
 /// As [`Cell::run`]; or if requests fail on any device.
 pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
-    let roomy = cell.measure(LARGEST, &mut ())?;
+    let roomy = cell.on(LARGEST).measure(&mut ())?;
     ensure!(
         roomy.ooms == 0,
         "{}, {}: requests fail on any device",
@@ -198,7 +198,7 @@ fn pages(bytes: u64) -> u64 {
 /// As [`Cell::run`].
 pub fn fits(cell: &Cell<'_>, capacity: u64) -> anyhow::Result<bool> {
     let mut watch = UntilFailure { failed: false };
-    match cell.run(capacity, &mut watch) {
+    match cell.on(capacity).run(&mut watch) {
         Ok(_) => Ok(true),
         Err(_) if watch.failed => Ok(false),
         Err(error) => Err(error),

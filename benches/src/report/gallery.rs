@@ -250,7 +250,7 @@ fn watched(plan: &Plan, row: &Row) -> anyhow::Result<Timeline> {
     let offline = plan.offline(planned)?;
     let mut timeline = Timeline::default();
     let cell = plan.cell(planned, offline.as_ref())?;
-    cell.run(row.capacity_bytes, &mut timeline)?;
+    cell.on(row.capacity_bytes).run(&mut timeline)?;
     Ok(timeline)
 }
 

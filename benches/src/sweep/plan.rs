@@ -13,12 +13,13 @@ use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_plugin::Library;
 use coalesce_workloads::catalog::Unknown;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use toml::Table;
 
 use super::entry::{Entry, digest, entries};
 use super::spec::{RunSpec, Spec};
-use crate::measure::capacity::Capacity;
+use crate::measure::capacity::{Capacity, ROOMY};
 use crate::measure::cell::{self, Cell, REFERENCE};
 use crate::measure::profile::Profile;
 use crate::measure::toml_file;
@@ -50,7 +51,7 @@ pub struct Planned {
     /// The capacity.
     pub capacity: Capacity,
     /// How the device places memory.
-    pub address_policy: AddressPolicy,
+    pub addresses: AddressPolicy,
     /// The release of PyTorch that the reference reproduces.
     pub release: Release,
     /// Number of timed runs.
@@ -140,11 +141,12 @@ impl Plan {
             policy: &planned.policy,
             setting: &planned.setting,
             conf: &planned.conf,
-            release: planned.release,
             plan: offline,
-            others: 0,
-            limit: None,
-            address_policy: planned.address_policy,
+            conditions: ReplayConditions {
+                release: planned.release,
+                addresses: planned.addresses,
+                ..ReplayConditions::on(ROOMY)
+            },
             profile: &self.profile,
         })
     }
@@ -171,7 +173,7 @@ impl Plan {
             capacity,
             ..
         } = cell;
-        let (name, addresses) = (entry.workload.name(), cell.address_policy.name());
+        let (name, addresses) = (entry.workload.name(), cell.addresses.name());
         let torch = cell::torch_column(policy, cell.release);
         format!("{name}{seed}, {policy}, {setting}, {capacity}, {addresses}, {torch}")
     }
@@ -267,13 +269,13 @@ fn combinations(
                 for &release in releases {
                     check(policy, release, conf)
                         .with_context(|| format!("setting {}", printable(setting)))?;
-                    cells.extend(addresses.iter().map(|&address_policy| Planned {
+                    cells.extend(addresses.iter().map(|&addresses| Planned {
                         workload,
                         policy: policy.clone(),
                         setting: setting.clone(),
                         conf: conf.clone(),
                         capacity: *capacity,
-                        address_policy,
+                        addresses,
                         release,
                         timing: run.timing,
                     }));

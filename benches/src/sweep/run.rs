@@ -140,8 +140,9 @@ impl<'a> Runner<'a> {
                 (share(least.bytes, 100 + more), least.fails_above)
             }
         };
-        let row = cell.measure(capacity, &mut ())?;
-        let row = throughput::time(cell, row, planned.timing)?;
+        let cell = cell.on(capacity);
+        let row = cell.measure(&mut ())?;
+        let row = throughput::time(&cell, row, planned.timing)?;
         Ok(Row {
             fails_above_bytes: fails_above,
             ..row
@@ -151,7 +152,7 @@ impl<'a> Runner<'a> {
     /// The minimum device memory, searched once for all cells that need it.
     fn least(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Least, Failure> {
         let (policy, conf) = (planned.policy.clone(), planned.conf.clone());
-        let addresses = planned.address_policy.name();
+        let addresses = planned.addresses.name();
         let search = (planned.workload, policy, planned.release, conf, addresses);
         let found = Arc::clone(lock(&self.least).entry(search).or_default());
         let find = || least(cell).map_err(Failure::from);

@@ -5,6 +5,7 @@
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::work::Work;
 use coalesce_alloc::{Allocator, Kernels};
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::prompt::Prompt;
 use coalesce_workloads::surroundings::Surroundings;
@@ -93,10 +94,14 @@ pub fn compare<D: Work + Surroundings + 'static>(
     };
     let simulated = Cell {
         workload: &prompt,
-        others,
+        conditions: ReplayConditions {
+            capacity: memory.total,
+            others,
+            ..cell.conditions
+        },
         ..*cell
     };
-    let allocator = on_gpu::busy(simulated.allocator(memory.total)?, kernels);
+    let allocator = on_gpu::busy(simulated.allocator()?, kernels);
     let Run { allocator, .. } = simulated.run_with(allocator, &mut ())?;
     let mut outcome = Outcome::default();
     outcome.peaks[0] = Measures::of(allocator.stats()).peak_reserved_bytes;

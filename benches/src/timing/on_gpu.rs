@@ -34,10 +34,10 @@ pub fn measure<D: Work + Surroundings + 'static>(
     kernels: Option<Kernels>,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<(Row, Vec<CallTimes>)> {
-    let capacity = device.total_memory();
+    let cell = &cell.on(device.total_memory());
     let allocator = cell.allocator_on(metered(device, &cell.profile.costs))?;
     let allocator = busy(allocator, kernels);
-    let (row, allocator) = cell.measure_with(allocator, capacity, observer)?;
+    let (row, allocator) = cell.measure_with(allocator, observer)?;
     let times = call_times(allocator.driver());
     Ok((on_device(row), times))
 }
@@ -51,10 +51,10 @@ pub fn verify<D: Contents + Surroundings + 'static>(
     device: D,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<(Row, Vec<CallTimes>, Verification)> {
-    let capacity = device.total_memory();
+    let cell = &cell.on(device.total_memory());
     let allocator = cell.allocator_on(metered(device, &cell.profile.costs))?;
     let verified = Verified::new(allocator);
-    let (row, mut verified) = cell.measure_with(verified, capacity, observer)?;
+    let (row, mut verified) = cell.measure_with(verified, observer)?;
     let times = call_times(verified.driver());
     let verdict = verified.verdict()?;
     Ok((on_device(row), times, verdict))

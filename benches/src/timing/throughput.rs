@@ -19,7 +19,7 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
         return Ok(row);
     }
     let walk = Walk::prepare(cell.workload)?;
-    let mut allocator = cell.allocator(row.capacity_bytes)?;
+    let mut allocator = cell.allocator()?;
     let mut slots = walk.slots();
     let mut samples = Vec::new();
     for run in 0..=runs {
@@ -66,9 +66,9 @@ mod tests {
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let cell = Cell {
             demand: Demand::of(workload.as_ref()).unwrap(),
-            ..Cell::new(workload.as_ref(), &profile)
+            ..Cell::new(workload.as_ref(), &profile).on(capacity)
         };
-        let mut row = cell.measure(capacity, &mut ()).unwrap();
+        let mut row = cell.measure(&mut ()).unwrap();
         change(&mut row);
         time(&cell, row, runs).unwrap()
     }

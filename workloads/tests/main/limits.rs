@@ -219,7 +219,7 @@ proptest! {
         });
         let lowered = Program([vec![Do::Limit(Some(most))], lowered.collect()].concat());
         let program = start(program.0);
-        let limited = Limited { workload: &program, most: Some(most) };
+        let limited = Limited { workload: &program, limit: Some(most) };
         for policy in ["pytorch", "cupy", "gmlake"] {
             let expected = watched(&lowered, build(policy, &lowered, CAPACITY));
             prop_assert_eq!(watched(&limited, build(policy, &program, CAPACITY)), expected);

@@ -250,7 +250,7 @@ impl Facts<'_> {
     }
 
     fn available(&self) -> u64 {
-        self.search.simulator.available()
+        self.search.simulator.conditions.available()
     }
 
     fn lower_bound(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 use proptest::prelude::*;
 
@@ -46,7 +47,7 @@ impl Program {
         let workload = Cached::of(self).unwrap();
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let advice = advise(&AdviceRequest {
-            capacity: mib * MIB,
+            conditions: ReplayConditions::on(mib * MIB),
             aim,
             present,
             ..request(&workload, &profile)

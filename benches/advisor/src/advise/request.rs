@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::Workload;
@@ -55,27 +54,19 @@ pub struct AdviceRequest<'a> {
     /// What is unusual or unknown about the workload, one sentence each.
     pub remarks: &'a [String],
     /// Where settings, device memory, limit and addresses come from, one line each.
-    pub conditions: &'a [String],
+    pub sources: &'a [String],
     /// The current settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub present: &'a str,
     /// The releases of PyTorch that the program may run under. Only settings that all of them know are advised.
     pub releases: Releases,
-    /// The release that the reference reproduces.
-    pub release: Release,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// Bytes of it that are not for the program's tensors: other processes, the context, libraries.
-    pub others: u64,
-    /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
-    pub limit: Option<u64>,
+    /// The release and the device.
+    pub conditions: ReplayConditions,
     /// Bytes that it may not reserve, if the limit is only known to lie between `limit` and this.
     pub limit_below: Option<u64>,
     /// What settings are chosen for.
     pub aim: Aim,
     /// The costs of driver calls.
     pub profile: &'a Profile,
-    /// Where the device places memory.
-    pub addresses: AddressPolicy,
     /// How long to search; whatever is unfinished then is omitted. Without a limit, the advice is the same on
     /// every machine.
     pub time_limit: Option<Duration>,
@@ -96,18 +87,18 @@ impl<'a> AdviceRequest<'a> {
             workload,
             recording: self.recording,
             conf,
-            release: self.release,
-            capacity: self.capacity.saturating_sub(self.others),
-            limit: self.limit,
-            address_policy: self.addresses,
+            conditions: self.conditions.without_others(),
         }
     }
 
     /// The most bytes that may be available to the workload, as far as the limit is known.
     #[must_use]
     pub fn most_available(&self) -> u64 {
-        let free = self.capacity.saturating_sub(self.others);
         let below = self.limit_below.map(|below| below.saturating_sub(1));
-        below.or(self.limit).map_or(free, |limit| limit.min(free))
+        ReplayConditions {
+            limit: below.or(self.conditions.limit),
+            ..self.conditions
+        }
+        .available()
     }
 }

@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
 
     /// Tries the candidates that are valid, each at most once in a search.
     fn round(&mut self, candidates: Vec<CandidateSettings>) {
-        let release = self.simulator.release;
+        let release = self.simulator.conditions.release;
         let candidates = candidates.into_iter();
         let valid = candidates.filter(|settings| settings.is_valid(release));
         self.try_all(valid.map(|settings| {

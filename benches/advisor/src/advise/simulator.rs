@@ -2,10 +2,8 @@
 
 use anyhow::ensure;
 use coalesce_alloc::driver::calls::CallKind;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::registry::OfflinePlan;
-use coalesce_alloc::release::Release;
 use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
@@ -16,6 +14,7 @@ use coalesce_bench::measure::plausible::check_demand;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
@@ -34,15 +33,7 @@ pub(super) struct Simulator<'a> {
     /// The same workload where requests may fail: it may end then, or continue differently.
     pub reactive: &'a dyn Workload,
     pub demand: Demand,
-    /// The release of PyTorch that the reference reproduces.
-    pub release: Release,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// Bytes of it that others hold.
-    pub others: u64,
-    /// The most bytes that the program may reserve.
-    pub limit: Option<u64>,
-    pub addresses: AddressPolicy,
+    pub conditions: ReplayConditions,
     pub profile: &'a Profile,
     /// The plan of an offline policy.
     pub plan: Option<&'a OfflinePlan>,
@@ -113,11 +104,7 @@ impl<'a> Simulator<'a> {
             workload: request.workload,
             reactive: request.reactive,
             demand,
-            release: request.release,
-            capacity: request.capacity,
-            others: request.others,
-            limit: request.limit,
-            addresses: request.addresses,
+            conditions: request.conditions,
             profile: request.profile,
             progress: None,
             plan: None,
@@ -137,10 +124,12 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Bytes available to the workload.
-    pub fn available(&self) -> u64 {
-        let free = self.capacity.saturating_sub(self.others);
-        self.limit.map_or(free, |limit| limit.min(free))
+    /// The same simulator under other conditions.
+    fn under(&self, conditions: ReplayConditions) -> Self {
+        Self {
+            conditions,
+            ..*self
+        }
     }
 
     /// The same simulator with another deadline.
@@ -170,23 +159,20 @@ impl<'a> Simulator<'a> {
             policy,
             setting: conf,
             conf,
-            release: self.release,
             plan: self.plan,
-            others: self.others,
-            limit: self.limit,
-            address_policy: self.addresses,
+            conditions: self.conditions,
             profile: self.profile,
         }
     }
 
     /// Replays on the given device under an observer.
     pub fn observe(&self, conf: &str, observer: &mut dyn Observer) -> anyhow::Result<RunFigures> {
-        self.run(PYTORCH, conf, self.capacity, observer)
+        self.run(PYTORCH, conf, observer)
     }
 
     /// Replays on the given device and on a roomy one.
     pub fn both(&self, policy: &str, conf: &str) -> anyhow::Result<(RunFigures, RunFigures)> {
-        let on_device = self.run(policy, conf, self.capacity, &mut ())?;
+        let on_device = self.run(policy, conf, &mut ())?;
         Ok((on_device, self.with_room(policy, conf, on_device)?))
     }
 
@@ -201,11 +187,12 @@ impl<'a> Simulator<'a> {
             return Ok(on_device);
         }
         let roomy = least::roomy(self.demand.lower_bound_bytes);
-        let with_room = Self {
+        let unlimited = self.under(ReplayConditions {
+            capacity: roomy,
             limit: None,
-            ..*self
-        };
-        let with_room = with_room.run(policy, conf, roomy, &mut ())?;
+            ..self.conditions
+        });
+        let with_room = unlimited.run(policy, conf, &mut ())?;
         ensure!(
             with_room.fits(),
             "{}, {policy} {}: requests fail on a device of any capacity",
@@ -219,13 +206,12 @@ impl<'a> Simulator<'a> {
         &self,
         policy: &str,
         conf: &str,
-        capacity: u64,
         observer: &mut dyn Observer,
     ) -> anyhow::Result<RunFigures> {
         let workload = self.timed(self.reactive);
-        let known = known_part(conf, self.release);
+        let known = known_part(conf, self.conditions.release);
         let cell = self.cell(&workload, policy, &known);
-        let run = cell.run(capacity, observer)?;
+        let run = cell.run(observer)?;
         self.report_progress(policy, conf);
         Ok(RunFigures::of(&run))
     }
@@ -233,17 +219,18 @@ impl<'a> Simulator<'a> {
     /// Whether the workload completes with `bytes` of memory: under such a limit if the program has a limit, else
     /// on such a device.
     pub fn fits(&self, policy: &str, conf: &str, bytes: u64) -> anyhow::Result<bool> {
-        let device = bytes.saturating_add(self.others);
-        let (limit, capacity) = match self.limit {
+        let device = bytes.saturating_add(self.conditions.others);
+        let (limit, capacity) = match self.conditions.limit {
             Some(_) => (Some(bytes), device.max(ROOMY)),
             None => (None, device),
         };
         let workload = self.timed(self.workload);
-        let known = known_part(conf, self.release);
-        let cell = Cell {
+        let known = known_part(conf, self.conditions.release);
+        let limited = self.under(ReplayConditions {
             limit,
-            ..self.cell(&workload, policy, &known)
-        };
+            ..self.conditions
+        });
+        let cell = limited.cell(&workload, policy, &known);
         let fits = least::fits(&cell, capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::two;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
@@ -67,17 +68,13 @@ pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceR
         reactive: workload,
         recording: None,
         remarks: &[],
-        conditions: &[],
+        sources: &[],
         present: "",
         releases: Releases::REFERENCE,
-        release: Release::DEFAULT,
-        capacity: 80 * GIB,
-        others: 0,
-        limit: None,
+        conditions: ReplayConditions::on(80 * GIB),
         limit_below: None,
         aim: Aim::LeastCapacity,
         profile,
-        addresses: AddressPolicy::Up,
         jobs: Jobs::default(),
         time_limit: None,
         copies: 0,
@@ -98,7 +95,8 @@ pub(super) fn with_search<T>(
     let simulator = Simulator::of(&request).unwrap();
     let figures = simulator.observe("", &mut ());
     let present = request.present;
-    let generator = CandidateGenerator::new(present, None, request.releases, request.release);
+    let release = request.conditions.release;
+    let generator = CandidateGenerator::new(present, None, request.releases, release);
     let deadline = Deadline::after(None);
     let search = Search::begin(simulator, &sizes, generator, (present, figures), deadline);
     let mut search = search.unwrap();
@@ -158,8 +156,10 @@ fn tight_memory_gets_advice_wherever_addresses_grow() {
         // Small blocks first, whose memory the large ones need.
         let program = Rounds(&[&[1; 300], &[26; 20]]);
         let advice = advice(&program, |request| AdviceRequest {
-            capacity: 560 * MIB,
-            addresses,
+            conditions: ReplayConditions {
+                addresses,
+                ..ReplayConditions::on(560 * MIB)
+            },
             ..request
         });
         let advice = advice.unwrap();
@@ -184,7 +184,7 @@ fn settings_that_contradict_each_other_are_not_tried() {
 fn a_failing_replay_is_reported_and_does_not_end_the_report() {
     // Expandable segments reserve more addresses than the device, which has more than there are.
     let advice = advice(&FRAGMENTED, |request| AdviceRequest {
-        capacity: u64::MAX,
+        conditions: ReplayConditions::on(u64::MAX),
         present: "expandable_segments:True",
         ..request
     });
@@ -211,7 +211,10 @@ fn keys_of_later_releases_are_kept_and_named() {
     let conf = "throw_on_cudamalloc_oom:True,max_split_size_mb:64";
     let advice = advice(&FRAGMENTED, |request| AdviceRequest {
         present: conf,
-        release: two(11),
+        conditions: ReplayConditions {
+            release: two(11),
+            ..request.conditions
+        },
         ..request
     });
     let advice = advice.unwrap();
@@ -266,7 +269,7 @@ fn settings_that_findings_evaluated_are_in_the_table() {
 #[test]
 fn settings_are_not_searched_if_none_can_help() {
     let advice = advice(&FRAGMENTED, |request| AdviceRequest {
-        capacity: 500 * MIB,
+        conditions: ReplayConditions::on(500 * MIB),
         ..request
     });
     let advice = advice.unwrap();
@@ -314,9 +317,11 @@ fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
 fn the_limit_of_the_collector() {
     let collector = |limit| {
         let advice = advice(&FRAGMENTED, |request| AdviceRequest {
-            capacity: 4000 * MIB,
-            others: 1600 * MIB,
-            limit,
+            conditions: ReplayConditions {
+                others: 1600 * MIB,
+                limit,
+                ..ReplayConditions::on(4000 * MIB)
+            },
             ..request
         });
         let rows = advice.unwrap().ranking;
@@ -351,15 +356,20 @@ fn memory_that_is_available() {
     let available = |others: u64, limit: Option<u64>, below: Option<u64>| {
         with_search(
             |request| AdviceRequest {
-                capacity: 1000 * MIB,
-                others: others * MIB,
-                limit: limit.map(|mib| mib * MIB),
+                conditions: ReplayConditions {
+                    others: others * MIB,
+                    limit: limit.map(|mib| mib * MIB),
+                    ..ReplayConditions::on(1000 * MIB)
+                },
                 limit_below: below.map(|mib| mib * MIB + 1),
                 ..request
             },
             Vec::new(),
             |request, search| {
-                let both = [search.simulator.available(), request.most_available()];
+                let both = [
+                    search.simulator.conditions.available(),
+                    request.most_available(),
+                ];
                 both.map(|bytes| bytes / MIB)
             },
         )
@@ -379,9 +389,11 @@ fn memory_with_which_the_workload_completes() {
     let fits = |others: u64, limit: Option<u64>, mib: u64| {
         with_search(
             |request| AdviceRequest {
-                capacity: 2000 * MIB,
-                others: others * MIB,
-                limit: limit.map(|mib| mib * MIB),
+                conditions: ReplayConditions {
+                    others: others * MIB,
+                    limit: limit.map(|mib| mib * MIB),
+                    ..ReplayConditions::on(2000 * MIB)
+                },
                 ..request
             },
             Vec::new(),
@@ -399,7 +411,7 @@ fn figures_with_room() {
     let figures = |capacity: u64| {
         with_search(
             |request| AdviceRequest {
-                capacity: capacity * MIB,
+                conditions: ReplayConditions::on(capacity * MIB),
                 ..request
             },
             Vec::new(),

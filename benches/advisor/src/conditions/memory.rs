@@ -8,6 +8,7 @@ use coalesce_bench::measure::capacity::{ROOMY, USUAL};
 use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_bench::text::amount;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
 use coalesce_workloads::formats::snapshot::verify::{Known, verify};
@@ -237,13 +238,17 @@ impl<'a> Trial<'a> {
         let cell = Cell {
             setting: &self.conf,
             conf: &self.conf,
-            release: self.release,
-            limit,
-            address_policy: self.addresses,
+            conditions: ReplayConditions {
+                release: self.release,
+                capacity,
+                others: 0,
+                limit,
+                addresses: self.addresses,
+            },
             ..Cell::new(&*self.input.workload, &self.profile)
         };
         let mut watch = UntilDifferent { differs: false };
-        match cell.run(capacity, &mut watch) {
+        match cell.run(&mut watch) {
             Ok(_) => Ok(true),
             Err(_) if watch.differs => Ok(false),
             Err(error) => Err(error),

@@ -76,17 +76,18 @@ fn recorded(conf: Option<&str>, entries: &[(Action, u64, u64)], end: &[(u64, u64
 /// The conditions in full: where they come from, and what they are.
 fn lines(given: &Given, input: &Input) -> Vec<String> {
     let found = given.resolve(input, REFERENCE).unwrap();
+    let replay = found.replay;
     let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(MIB));
     let figures = format!(
         "'{}' of '{}', capacity {:?}, others {}, limit {:?} below {:?}, {}, {}",
         found.conf,
         found.present,
-        (found.capacity != ROOMY).then_some(found.capacity / MIB),
-        found.others / MIB,
-        mib(found.limit),
+        (replay.capacity != ROOMY).then_some(replay.capacity / MIB),
+        replay.others / MIB,
+        mib(replay.limit),
         mib(found.limit_below),
-        found.addresses.name(),
-        found.release,
+        replay.addresses.name(),
+        replay.release,
     );
     let text = found.text();
     assert!(text.ends_with("\n\n"));
@@ -104,7 +105,7 @@ fn all_given() -> Given {
         limit: Some(6 * GIB),
         others: GIB,
         addresses: Some(AddressPolicy::FirstFit),
-        torch: Some(two(8)),
+        release: Some(two(8)),
     }
 }
 
@@ -134,8 +135,8 @@ fn conditions_of_a_generated_workload() {
     );
     let conditions = all_given().resolve(&generated(), REFERENCE).unwrap();
     let input = generated();
-    let subject = conditions.subject(&input);
-    assert_eq!((subject.capacity, subject.limit), (7 * GIB, Some(6 * GIB)));
+    let replay = conditions.subject(&input).conditions;
+    assert_eq!((replay.capacity, replay.limit), (7 * GIB, Some(6 * GIB)));
 }
 
 #[test]
@@ -371,7 +372,7 @@ fn a_limit_under_which_the_collector_acts() {
         ..Given::default()
     };
     let found = capacity.resolve(&input, REFERENCE).unwrap();
-    assert_eq!(found.limit, None);
+    assert_eq!(found.replay.limit, None);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::measure::capacity::ROOMY;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::StackId;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::replay::Tally;
@@ -79,7 +80,7 @@ impl<'a> Evidence<'a> {
     /// If the settings are invalid, the workload cannot be read, or the allocator fails for another reason
     /// than lack of memory.
     pub fn gather(subject: Subject<'a>) -> anyhow::Result<Self> {
-        let mut allocator = subject.allocator(subject.conf, subject.capacity)?;
+        let mut allocator = subject.allocator(subject.conf, subject.conditions.capacity)?;
         let mut log = Log::of(subject.workload);
         let tally = subject.replay(&mut allocator, &mut log)?;
         let moment = |event: u64| -> anyhow::Result<Moment> {
@@ -146,9 +147,11 @@ impl<'a> Evidence<'a> {
             return None;
         }
         let mut trials = self.trials.lock().ok()?;
-        let trial = trials
-            .entry(conf.to_owned())
-            .or_insert_with(|| self.subject.tried(conf, self.subject.capacity).ok());
+        let trial = trials.entry(conf.to_owned()).or_insert_with(|| {
+            self.subject
+                .tried(conf, self.subject.conditions.capacity)
+                .ok()
+        });
         trial.clone()
     }
 
@@ -156,7 +159,10 @@ impl<'a> Evidence<'a> {
     #[must_use]
     pub fn with_room(&self) -> Option<Trial> {
         let subject = Subject {
-            limit: None,
+            conditions: ReplayConditions {
+                limit: None,
+                ..self.subject.conditions
+            },
             ..self.subject
         };
         let conf = self.conf_without("per_process_memory_fraction");
@@ -167,14 +173,15 @@ impl<'a> Evidence<'a> {
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         let fraction = self.settings.per_process_memory_fraction();
-        let set = (fraction < 1.0).then_some((self.subject.capacity as f64 * fraction) as u64);
-        self.subject.limit.or(set)
+        let set =
+            (fraction < 1.0).then_some((self.subject.conditions.capacity as f64 * fraction) as u64);
+        self.subject.conditions.limit.or(set)
     }
 
     /// Bytes that the program can reserve: the limit, or the whole device.
     #[must_use]
     pub fn available(&self) -> u64 {
-        let capacity = self.subject.capacity;
+        let capacity = self.subject.conditions.capacity;
         self.limit().map_or(capacity, |limit| limit.min(capacity))
     }
 

@@ -2,13 +2,12 @@
 
 use anyhow::Context;
 use coalesce_alloc::Allocator;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::pytorch::PyTorch;
-use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::limited::Limited;
 use coalesce_workloads::measure::Measures;
@@ -26,14 +25,8 @@ pub struct Subject<'a> {
     pub recording: Option<&'a Recording>,
     /// The settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// The release of PyTorch that the reference reproduces.
-    pub release: Release,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
-    pub limit: Option<u64>,
-    /// Where the device places memory.
-    pub address_policy: AddressPolicy,
+    /// The release and the device, which the program has for itself.
+    pub conditions: ReplayConditions,
 }
 
 /// The result of a replay under other settings or on another device.
@@ -53,19 +46,19 @@ impl Subject<'_> {
         capacity: u64,
     ) -> anyhow::Result<PyTorch<SimDevice>> {
         let config = SimConfig {
-            address_policy: self.address_policy,
+            address_policy: self.conditions.addresses,
             ..SimConfig::with_capacity(capacity)
         };
-        let settings = Settings::of_release(self.release).started_with(conf);
+        let settings = Settings::of_release(self.conditions.release).started_with(conf);
         let settings = settings.with_context(|| format!("settings '{}'", printable(conf)))?;
         let mut allocator = start::reference(
             self.workload.start().map(AsRef::as_ref),
             &config,
             settings,
-            self.limit,
+            self.conditions.limit,
         );
-        if self.limit.is_some() {
-            allocator.set_memory_limit(self.limit);
+        if self.conditions.limit.is_some() {
+            allocator.set_memory_limit(self.conditions.limit);
         }
         Ok(allocator)
     }
@@ -83,7 +76,7 @@ impl Subject<'_> {
     fn limited(&self) -> Limited<'_> {
         Limited {
             workload: self.workload,
-            most: self.limit,
+            limit: self.conditions.limit,
         }
     }
 
@@ -102,7 +95,7 @@ impl Subject<'_> {
 
     /// The segments after an event.
     pub(crate) fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
-        let mut allocator = self.allocator(self.conf, self.capacity)?;
+        let mut allocator = self.allocator(self.conf, self.conditions.capacity)?;
         replay_until(&self.limited(), &mut allocator, event, &mut ())?;
         Ok(allocator.segments())
     }

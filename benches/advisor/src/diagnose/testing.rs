@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::release::Release;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::{Program, Tensor};
 use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
@@ -78,10 +77,10 @@ impl<'a> Scene<'a> {
             workload: &workload,
             recording: self.2,
             conf: self.0,
-            release: Release::DEFAULT,
-            capacity: self.1,
-            limit,
-            address_policy: AddressPolicy::Up,
+            conditions: ReplayConditions {
+                limit,
+                ..ReplayConditions::on(self.1)
+            },
         });
         look(&evidence.unwrap())
     }

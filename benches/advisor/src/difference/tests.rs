@@ -1,6 +1,6 @@
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::history::Action;
 use coalesce_alloc::release::two;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
@@ -13,10 +13,7 @@ fn compared<'a>(workload: &'a dyn coalesce_workloads::op::Workload, conf: &'a st
             workload,
             recording: None,
             conf,
-            release: Release::DEFAULT,
-            capacity: 80 * GIB,
-            limit: None,
-            address_policy: AddressPolicy::Up,
+            conditions: ReplayConditions::on(80 * GIB),
         },
     }
 }
@@ -93,7 +90,7 @@ fn replays_by_the_rules_of_different_releases_are_noted() {
     let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
     let with_release = |release| {
         let mut compared = compared(&program, "");
-        compared.subject.release = release;
+        compared.subject.conditions.release = release;
         compared
     };
     let difference = Difference::between(&with_release(two(8)), &with_release(two(12))).unwrap();

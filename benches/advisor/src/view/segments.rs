@@ -52,7 +52,7 @@ impl SegmentHistory {
     /// If the workload cannot be read again.
     pub fn of(evidence: &Evidence<'_>) -> anyhow::Result<Self> {
         let (subject, log) = (&evidence.subject, &evidence.log);
-        let mut allocator = subject.allocator(subject.conf, subject.capacity)?;
+        let mut allocator = subject.allocator(subject.conf, subject.conditions.capacity)?;
         let mut changes: Vec<_> = allocator.segments().iter().map(present).collect();
         allocator.record_history(Some(HistoryOptions {
             skip: vec![Action::Alloc, Action::FreeRequested, Action::Oom],

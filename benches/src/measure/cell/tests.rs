@@ -1,11 +1,11 @@
 use std::path::Path;
 
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::formats::{self, Opened};
 use coalesce_workloads::op::{Answer, Sink};
 
 use super::*;
-use crate::measure::capacity::ROOMY;
 use crate::measure::profile::PUBLISHED;
 
 const MIB: u64 = 1 << 20;
@@ -53,6 +53,15 @@ fn with<R>(
     })
 }
 
+/// The cell under a limit.
+fn limited(cell: Cell<'_>, limit: Option<u64>) -> Cell<'_> {
+    let conditions = ReplayConditions {
+        limit,
+        ..cell.conditions
+    };
+    Cell { conditions, ..cell }
+}
+
 #[test]
 fn only_offline_policies_have_a_plan() {
     let has_plan = |policy| with(&[1], policy, "", |cell| cell.plan.is_some());
@@ -64,12 +73,12 @@ fn only_offline_policies_have_a_plan() {
 fn a_limit_is_the_reference_s_own_and_a_smaller_device_for_others() {
     let memory = |policy, limit, capacity: u64| {
         with(&[1], policy, "", |cell| {
-            let cell = Cell {
+            let conditions = ReplayConditions {
                 limit,
                 others: 50 * MIB,
-                ..cell
+                ..ReplayConditions::on(capacity)
             };
-            let mut allocator = cell.allocator(capacity).unwrap();
+            let mut allocator = Cell { conditions, ..cell }.allocator().unwrap();
             let device = allocator.driver_mut().memory_info().unwrap();
             (device.total / MIB, device.free / MIB)
         })
@@ -81,7 +90,7 @@ fn a_limit_is_the_reference_s_own_and_a_smaller_device_for_others() {
     assert_eq!(memory("pytorch", Some(100 * MIB), 900 * MIB), (900, 850));
     let ooms = |limit| {
         with(&[30 * MIB, 30 * MIB], "pytorch", "", |cell| {
-            Cell { limit, ..cell }.measure(ROOMY, &mut ()).unwrap().ooms
+            limited(cell, limit).measure(&mut ()).unwrap().ooms
         })
     };
     assert_eq!(
@@ -106,18 +115,17 @@ fn the_reference_begins_with_the_memory_of_the_workload_and_others_do_not() {
         panic!("no trace");
     };
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let cell = |policy, limit| Cell {
+    let cell = |policy| Cell {
         policy,
-        limit,
         ..Cell::new(&*workload, &profile)
     };
     let reserved = |policy| {
-        let allocator = cell(policy, None).allocator(ROOMY).unwrap();
+        let allocator = cell(policy).allocator().unwrap();
         allocator.stats().reserved_bytes.all().current / (1 << 20)
     };
     assert_eq!([reserved("pytorch"), reserved("bfc")], [20, 0]);
     let ooms = |limit| {
-        let row = cell("pytorch", limit).measure(ROOMY, &mut ()).unwrap();
+        let row = limited(cell("pytorch"), limit).measure(&mut ()).unwrap();
         row.ooms
     };
     let limits = [None, Some(50 * MIB), Some(49 * MIB)];
@@ -128,7 +136,7 @@ fn the_reference_begins_with_the_memory_of_the_workload_and_others_do_not() {
 fn a_row_has_all_figures_of_a_run() {
     let row = |requests, policy| {
         with(requests, policy, "", |cell| {
-            let row = cell.measure(64 * MIB, &mut ()).unwrap();
+            let row = cell.on(64 * MIB).measure(&mut ()).unwrap();
             let (columns, fields) = crate::measure::record::fields(&row).unwrap();
             let stated = columns
                 .iter()
@@ -194,8 +202,7 @@ fn errors_name_what_is_wrong() {
                 conf,
                 ..cell
             };
-            cell.measure(ROOMY, &mut ())
-                .map_err(|error| format!("{error:#}"))
+            cell.measure(&mut ()).map_err(|error| format!("{error:#}"))
         })
         .unwrap_err()
     };

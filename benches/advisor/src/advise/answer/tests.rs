@@ -8,6 +8,7 @@ use crate::advise::stability::{Gain, Spread, Spreads};
 use crate::advise::tests::{failing, tried, with_search};
 use crate::diagnose::testing::MIB;
 use crate::holders::{Category, Holder};
+use coalesce_workloads::conditions::ReplayConditions;
 
 const EXPANDABLE: &str = "expandable_segments:True";
 
@@ -70,8 +71,10 @@ impl Case {
             |request| AdviceRequest {
                 aim: self.aim,
                 present: self.present,
-                capacity: self.capacity * MIB,
-                limit: self.limit.map(|(limit, _)| limit * MIB),
+                conditions: ReplayConditions {
+                    limit: self.limit.map(|(limit, _)| limit * MIB),
+                    ..ReplayConditions::on(self.capacity * MIB)
+                },
                 limit_below: self.limit.map(|(_, below)| below * MIB),
                 ..request
             },

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
@@ -119,7 +120,7 @@ fn advised<T>(look: impl FnOnce(&[AdviceRequest<'_>], Vec<Advice>) -> T) -> T {
     let workloads = [0, 6].map(|more| Cached::of(&Written(program(more))).unwrap());
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let requests = workloads.each_ref().map(|workload| AdviceRequest {
-        capacity: 400 * MIB,
+        conditions: ReplayConditions::on(400 * MIB),
         ..request(workload, &profile)
     });
     let ranks = requests.iter().map(|request| advise(request).unwrap());

@@ -139,7 +139,7 @@ fn replay(request: &AdviceRequest<'_>, conf: &str, deadline: Deadline) -> anyhow
         workload: request.reactive,
         deadline,
     };
-    let known = known_part(conf, request.release);
+    let known = known_part(conf, request.conditions.release);
     let evidence = Evidence::gather(request.subject(&workload, &known))?;
     compressed(&View::of(&evidence)?.bytes(request.workload.name())?)
 }

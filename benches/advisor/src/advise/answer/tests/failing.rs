@@ -1,6 +1,7 @@
 //! Answers where a request fails.
 
 use super::*;
+use coalesce_workloads::conditions::ReplayConditions;
 
 #[test]
 fn a_failed_request_that_other_settings_serve() {
@@ -251,7 +252,7 @@ fn more_is_requested_than_there_is() {
 fn a_minimum_within_the_available_memory_fits() {
     with_search(
         |request| AdviceRequest {
-            capacity: 1000 * MIB,
+            conditions: ReplayConditions::on(1000 * MIB),
             ..request
         },
         vec![tried("", 900, 950, 8)],
@@ -282,7 +283,10 @@ fn a_minimum_within_the_available_memory_fits() {
 fn memory_that_may_be_available() {
     with_search(
         |request| AdviceRequest {
-            limit: Some(800 * MIB),
+            conditions: ReplayConditions {
+                limit: Some(800 * MIB),
+                ..request.conditions
+            },
             limit_below: Some(900 * MIB + 1),
             ..request
         },

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use coalesce_alloc::printable::is_unprintable;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 
 use flate2::read::GzDecoder;
@@ -49,8 +50,8 @@ fn advised<T>(look: impl Fn(&AdviceRequest<'_>, &Advice) -> T) -> T {
     let workload = Cached::of(&Program).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = AdviceRequest {
-        conditions: &["device memory: 400.0 MiB, see `--capacity`".to_owned()],
-        capacity: 400 << 20,
+        sources: &["device memory: 400.0 MiB, see `--capacity`".to_owned()],
+        conditions: ReplayConditions::on(400 << 20),
         ..request(&workload, &profile)
     };
     look(&request, &advise(&request).unwrap())

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
@@ -25,8 +26,8 @@ fn advice(mib: u64) -> Advice {
     let workload = Cached::of(&Written(program)).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let advice = advise(&AdviceRequest {
-        capacity: mib * MIB,
-        conditions: &["device memory: as told".to_owned()],
+        conditions: ReplayConditions::on(mib * MIB),
+        sources: &["device memory: as told".to_owned()],
         ..request(&workload, &profile)
     });
     let mut advice = advice.unwrap();

@@ -32,11 +32,11 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         bytes => unit.amount(bytes),
     };
     let (bound, raise) = match evidence.limit() {
-        Some(limit) if limit < evidence.subject.capacity => (
+        Some(limit) if limit < evidence.subject.conditions.capacity => (
             format!("the limit of the process, {}", shown(available)),
             format!(
                 ", or a higher limit (the device has {})",
-                amount(evidence.subject.capacity)
+                amount(evidence.subject.conditions.capacity)
             ),
         ),
         _ => (format!("a device of {}", shown(available)), String::new()),
@@ -180,7 +180,7 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
             (format!("With {name}, {failures}"), None)
         }
         Some(_) => {
-            let limit = evidence.subject.limit;
+            let limit = evidence.subject.conditions.limit;
             let limit = limit.map(|limit| format!(" under a limit of {}", amount(limit)));
             let limit = limit.unwrap_or_default();
             (format!("{} does not help{limit}", capitalised(&name)), None)

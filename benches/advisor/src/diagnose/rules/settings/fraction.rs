@@ -18,7 +18,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let (index, request) = evidence.log.first_request_from(moment.event)?;
     let segment = evidence.segment_size(request.bytes)?;
     let reserved = evidence.log.level(moment.event).reserved;
-    let capacity = evidence.subject.capacity;
+    let capacity = evidence.subject.conditions.capacity;
     let needed = reserved.saturating_add(segment);
     if needed <= limit || needed > capacity {
         return None;
