@@ -130,8 +130,6 @@ impl Input {
     /// If the name is unknown, the source cannot be read, or the device does not exist.
     pub fn open(source: &Source, device: Option<u32>) -> Result<Self, InputError> {
         match opened(source)? {
-            Opened::Devices(trace) => Self::of_sections(source, &trace, device),
-            Opened::Snapshot(recordings) => Self::of_snapshot(source, recordings, device),
             Opened::Workload(workload) => {
                 if let Some(device) = device
                     && let Some(named) = workload.conditions()
@@ -140,6 +138,8 @@ impl Input {
                 }
                 Ok(Self::of_workload(source, workload))
             }
+            Opened::Devices(trace) => Self::of_sections(source, &trace, device),
+            Opened::Snapshot(recordings) => Self::of_snapshot(source, recordings, device),
         }
     }
 

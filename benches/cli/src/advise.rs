@@ -72,17 +72,12 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
         .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
-fn open(workload: &Source, conditions: &ConditionFlags) -> anyhow::Result<Opened> {
-    let (input, conditions) = conditions.open_for_reference(workload)?;
-    Opened::of(input, conditions)
-}
-
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let opened = args.workloads.iter();
-    let opened = opened.map(|workload| open(workload, &args.conditions));
+    let opened = opened.map(|workload| args.conditions.open_for_reference(workload));
     let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -119,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The settings under which the program of a snapshot runs on the smallest device.
 pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
-    let opened = open(&snapshot.into(), conditions)?;
+    let opened = conditions.open_for_reference(&snapshot.into())?;
     advise(&opened.request(Goal {
         aim: Aim::LeastCapacity,
         profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,

@@ -1,10 +1,10 @@
 //! Flags about the conditions of a replay, the same for all verbs.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use coalesce_advisor::conditions::{Conditions, Given, require_history};
+use coalesce_advisor::Opened;
+use coalesce_advisor::conditions::{Conditions, Given};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_workloads::formats::snapshot::release::Release;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::{Input, InputError};
@@ -59,30 +59,37 @@ impl ConditionFlags {
     }
 
     /// Opens a workload that has a history, with the conditions for the reference.
-    pub fn open_for_reference(&self, workload: &Source) -> anyhow::Result<(Input, Conditions)> {
-        let input = self.open(workload)?;
-        require_history(&input)?;
-        let conditions = self.resolve(&input, REFERENCE)?;
-        Ok((input, conditions))
+    pub fn open_for_reference(&self, workload: &Source) -> anyhow::Result<Opened> {
+        let opened = Opened::under(&self.given(), self.open(workload)?)?;
+        self.tell_release(&opened.conditions);
+        Ok(opened)
     }
 
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
-        let given = Given {
+        let conditions = self.given().resolve(input, policy)?;
+        self.tell_release(&conditions);
+        Ok(conditions)
+    }
+
+    fn given(&self) -> Given {
+        Given {
             conf: self.conf.clone(),
             capacity: self.capacity,
             limit: self.limit,
             others: self.others,
             addresses: self.addresses,
             release: self.release,
-        };
-        let conditions = given.resolve(input, policy)?;
+        }
+    }
+
+    /// Says if the replay follows the rules of another release than the given one.
+    fn tell_release(&self, conditions: &Conditions) {
         let release = conditions.replay.release;
         if let Some(given) = self.release.filter(|&given| given != release) {
             notice(&format!(
                 "PyTorch {given} is not reproduced; the replay follows the rules of {release}"
             ));
         }
-        Ok(conditions)
     }
 }

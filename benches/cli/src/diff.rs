@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use coalesce_advisor::conditions::Conditions;
 use coalesce_advisor::difference::{Compared, Difference};
 use coalesce_workloads::formats::source::Source;
-use coalesce_workloads::input::Input;
 
 use super::conditions::ConditionFlags;
 use super::output::{self, is_stdout, print};
@@ -41,8 +39,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.json {
         output::ensure_writable(path)?;
     }
-    let (before, after) = (Opened::of(&args.a, args)?, Opened::of(&args.b, args)?);
-    let difference = Difference::between(&before.compared(), &after.compared())?;
+    let open = |workload| args.conditions.open_for_reference(workload);
+    let (before, after) = (open(&args.a)?, open(&args.b)?);
+    let [a, b] = [&args.a, &args.b].map(|workload| workload.path().to_string_lossy());
+    let [before, after] = [(&before, &a), (&after, &b)].map(|(opened, name)| Compared {
+        name,
+        subject: opened.subject(None),
+    });
+    let difference = Difference::between(&before, &after)?;
     if !args.json.as_deref().is_some_and(is_stdout) {
         print(&difference.text())?;
     }
@@ -50,29 +54,4 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::write_json(path, &difference)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// An opened workload and the conditions of its replay.
-struct Opened {
-    name: String,
-    input: Input,
-    conditions: Conditions,
-}
-
-impl Opened {
-    fn of(workload: &Source, args: &Args) -> anyhow::Result<Self> {
-        let (input, conditions) = args.conditions.open_for_reference(workload)?;
-        Ok(Self {
-            name: workload.path().to_string_lossy().into_owned(),
-            input,
-            conditions,
-        })
-    }
-
-    fn compared(&self) -> Compared<'_> {
-        Compared {
-            name: &self.name,
-            subject: self.conditions.subject(&self.input),
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use coalesce_advisor::conditions::{Given, require_history};
+use coalesce_advisor::conditions::Given;
 use coalesce_advisor::difference::{Compared, Difference};
 use coalesce_advisor::view::{Frames, View};
 use coalesce_advisor::{Advice, Aim, Evidence, Goal, Opened, advise, one_for_all};
@@ -111,8 +111,7 @@ impl Engine {
         for (name, bytes) in self.unread.drain(..) {
             let source = Source::Memory(PathBuf::from(&name), Bytes::from(bytes));
             let input = Input::open(&source, None)?;
-            require_history(&input)?;
-            self.files.push(Opened::under(input, &given)?);
+            self.files.push(Opened::under(&given, input)?);
         }
         let files = self.files.iter().map(|file| FileInfo {
             name: name(file),

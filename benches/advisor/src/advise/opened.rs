@@ -10,7 +10,7 @@ use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
 
 use super::request::{AdviceRequest, Aim};
-use crate::conditions::{Conditions, Given};
+use crate::conditions::{Conditions, Given, require_history};
 use crate::diagnose::Subject;
 
 /// Perturbed copies of the workload to test the advice on.
@@ -40,26 +40,17 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Reads a workload into memory.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn of(input: Input, conditions: Conditions) -> anyhow::Result<Self> {
-        let workload = Cached::of(input.workload.as_ref())?;
-        Ok(Self {
-            input,
-            conditions,
-            workload,
-        })
-    }
-
     /// Reads a workload into memory, with the conditions for the reference.
     ///
     /// # Errors
-    /// As [`Given::resolve`] and [`Opened::of`].
-    pub fn under(input: Input, given: &Given) -> anyhow::Result<Self> {
-        let conditions = given.resolve(&input, REFERENCE)?;
-        Self::of(input, conditions)
+    /// If it is a snapshot without a history, or cannot be read; as [`Given::resolve`].
+    pub fn under(given: &Given, input: Input) -> anyhow::Result<Self> {
+        require_history(&input)?;
+        Ok(Self {
+            conditions: given.resolve(&input, REFERENCE)?,
+            workload: Cached::of(input.workload.as_ref())?,
+            input,
+        })
     }
 
     /// The workload if it reacts to the results of its requests, otherwise the one in memory: a trace does not

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
-use coalesce_advisor::conditions::{Given, require_history};
+use coalesce_advisor::conditions::Given;
 use coalesce_advisor::diagnose::{self, steps::Steps};
 use coalesce_advisor::report::{html, text};
 use coalesce_advisor::{Aim, Evidence, Goal, Opened, advise};
@@ -76,8 +76,7 @@ impl Printer {
     fn opened(&self, bytes: &[u8]) -> anyhow::Result<Opened> {
         let path = self.file.holding(bytes);
         let input = Input::open(&path.into(), None)?;
-        require_history(&input)?;
-        Opened::under(input, &Given::default())
+        Opened::under(&Given::default(), input)
     }
 
     /// Prints the advice and returns its page.
