@@ -385,8 +385,8 @@ impl<D: Driver> Allocator for Managed<D> {
     }
 }
 
-/// The addresses of a handle that is mapped at each of some ranges: those of its blocks, and of the free
-/// bytes behind each of them.
+/// For a handle that is mapped at several ranges, returns the address of each block in it, and of the free bytes
+/// behind each block.
 fn parts_in_use(live: &ByAddress, mappings: &[(DeviceAddr, u64)]) -> Vec<(DeviceAddr, u64)> {
     let mut starts: Vec<(u64, DeviceAddr)> = Vec::new();
     for &(addr, bytes) in mappings {

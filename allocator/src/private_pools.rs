@@ -79,8 +79,8 @@ pub trait HasPrivatePools {
     /// Records which blocks of a pool are live.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] without such a pool; an error if a freed block of it waits for other streams; an error of the
-    /// device.
+    /// [`Error::Checkpoint`] if there is no such pool, or if a freed block of the pool waits for other streams; an error of
+    /// the device.
     fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error>;
 
     /// Makes exactly those blocks of a pool live that were so at a checkpoint.

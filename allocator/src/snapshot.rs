@@ -109,8 +109,8 @@ pub struct BlockInfo {
     pub address: DeviceAddr,
     /// Its bytes.
     pub size: u64,
-    /// Requested bytes. An inactive block keeps those of its last user, or of the block it was split
-    /// from; 0 if there was none.
+    /// Requested bytes. A free block keeps the figure of its last allocation, or of the block it was split
+    /// from. It is 0 if the block was never allocated.
     pub requested_size: u64,
     /// Its state.
     pub state: BlockState,

@@ -21,9 +21,9 @@ MESSAGE" if it did not end with 0):
 With a file NAME.cases the script is run once for each of its lines, as the value of
 PYTORCH_CUDA_ALLOC_CONF; NAME.out holds all results, each after a line "== LINE".
 
-A folder RELEASE has the vectors and outputs that differ from those of the neighbour on
-2.11's side: 2.14 reads 2.14, 2.13, 2.12 and the files outside; 2.9 reads 2.9, 2.10 and the
-files outside.
+The files outside of folders are those of 2.11. A folder RELEASE has only the vectors and outputs
+that differ from those of the next release towards 2.11: for 2.14 the folders 2.14, 2.13 and 2.12
+are searched and then the files outside, for 2.9 the folders 2.9 and 2.10.
 
 CMD gets the script on stdin and these flags after its own. Compared are all lines but
 the FAKE line, the exit status and, after a fatal error, the "fatal: ..." line on

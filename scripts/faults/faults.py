@@ -71,7 +71,7 @@ def run(command: list[str], folder: Path) -> tuple[int | None, str]:
 
 
 def failing_tests(folder: Path) -> list[str]:
-    """The modules whose tests fail, the targets that crash, or `hang`; empty if all pass."""
+    """What fails: modules with failed tests, targets that crash, or `hang`. Empty if all pass."""
     status, said = run([*TESTS, "--no-run"], folder)
     if status != 0:
         raise Stop("it does not compile:\n" + said)

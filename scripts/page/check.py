@@ -3,8 +3,8 @@
 
 Drops snapshots on it, compares its figures with those of `coalesce advise --json`, looks at a
 timeline, a moment and a comparison, and ensures that it opens no connection. Does the same with a
-report of `coalesce advise --html`, whose moments it adds up. Needs Chromium and the Python package
-playwright. Writes pictures of the pages, to look at, into a folder.
+report of `coalesce advise --html`, and checks that the blocks of each moment add up. Needs Chromium
+and the Python package playwright. Writes pictures of the pages, to look at, into a folder.
 """
 
 import argparse

@@ -109,7 +109,7 @@ def classes(batch: int):
 
 
 def lengths():
-    """A GPT whose batches all have different lengths, on a device that they nearly fill."""
+    """A GPT on a device that it nearly fills. Every batch has a different length."""
     rng = random.Random(0)
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters())

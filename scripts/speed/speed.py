@@ -51,7 +51,7 @@ SCRIPTS = {
 LIVE = [1_000, 10_000, 100_000, 1_000_000]
 THREADS = [1, 2, 4]
 REPLAYS = 3
-# Scripts of which a replay takes seconds are replayed once in each round.
+# A script of more bytes is replayed once in each round, because a replay takes seconds.
 LONG_SCRIPT = 50 << 20
 ON_OTHER_THREAD = "freed on another thread"
 TIME = re.compile(r"^run \d+ ns_per_pair=([0-9.]+)", re.MULTILINE)

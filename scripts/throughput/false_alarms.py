@@ -44,7 +44,7 @@ def sure_change(file: Path) -> float:
 
 
 def highest_rate(hits: int, runs: int) -> float:
-    """The upper end of the one-sided 95 % interval of a rate (Clopper and Pearson)."""
+    """The highest rate that agrees with the runs at 95 % confidence (Clopper and Pearson)."""
     low, high = 0.0, 1.0
     for _ in range(50):
         rate = (low + high) / 2

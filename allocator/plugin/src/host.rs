@@ -23,8 +23,8 @@ type Free = unsafe extern "C-unwind" fn(*mut c_void, isize, c_int, *mut c_void);
 type RecordStream = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
 type EmptyCache = unsafe extern "C-unwind" fn();
 
-/// The names of the functions that are tried if none are given, in this order: those of `coalesce-torch`, of
-/// PyTorch's documentation, and of RMM. `free` is not among them, because every library finds that of C.
+/// The names of the two functions, tried in this order if none are given: those of `coalesce-torch`, of PyTorch's
+/// documentation, and of RMM. The name `free` is never tried, because every library would give C's own function.
 const FUNCTIONS: [(&str, &str); 3] = [
     ("coalesce_malloc", "coalesce_free"),
     ("my_malloc", "my_free"),

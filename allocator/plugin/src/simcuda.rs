@@ -21,8 +21,8 @@ pub(crate) const NAMES: [&str; 4] = [
     "libcudart.so.11.0",
 ];
 
-/// The path of the simulated CUDA: the one in the environment, or else near the running program: where `cargo` puts
-/// it, or in `lib` beside `bin`.
+/// Finds the library of the simulated CUDA. The environment names its path; otherwise it is where `cargo` puts it,
+/// near the running program, or in `lib` beside the program's folder `bin`.
 pub(crate) fn find() -> Result<PathBuf, PluginError> {
     let looked_for = match env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => vec![path.into()],

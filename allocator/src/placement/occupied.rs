@@ -46,7 +46,7 @@ pub(super) struct Occupied {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Occupied in all sections of the node, by buffers whose span is not within its parent.
+    /// Occupied in all sections of the node, by buffers that do not live through all sections of its parent.
     throughout: Stretches,
     /// Occupied in at least one section of the node, as known here and below.
     somewhere: Stretches,

@@ -1,8 +1,8 @@
 //! Captures of work into CUDA graphs, during which nothing may be waited for.
 //!
 //! While the caller captures, events are neither recorded nor queried (`events.rs`) and the default pools are not
-//! emptied, not even to avoid running out of memory. Where the memory of a capture comes from is another
-//! matter: its allocations go to a private pool, like those of `torch.cuda.use_mem_pool`.
+//! emptied, not even to avoid running out of memory. This module does not decide where the memory of
+//! a capture comes from: allocations go to a private pool, like those of `torch.cuda.use_mem_pool`.
 //!
 //! Source: PyTorch 2.13, `markCaptureBegin`, `markCaptureEnd`, `is_capture_context`; until 2.12, uses of
 //! `captures_underway`.

@@ -6,9 +6,9 @@
 //! freed. These are ordinary frees and allocations, so statistics and the history show them. Segments that the pool
 //! got after the checkpoint stay, free.
 //!
-//! PyTorch goes through the segments whose first block is in use in the order of a hash of heap addresses; here
-//! they are in the order of their addresses. Peaks, the order of the history, and the order of free blocks of one
-//! size in 2.12 depend on it.
+//! PyTorch restores the segments whose first block is in use in an order that depends on heap addresses. Here the
+//! order is that of their own addresses. The order decides peaks, the order of the history and, in 2.12, the order
+//! of free blocks of one size.
 //!
 //! Source: PyTorch 2.11, `getCheckpointState`, `setCheckpointPoolState`, `freeBlocksAllocatedToPool`,
 //! `setSegmentStateToCheckpoint`, `checkPoolLiveAllocations`.

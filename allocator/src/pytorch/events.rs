@@ -41,8 +41,8 @@ pub(super) struct PendingEvents {
     queues: Arena<Queue>,
     /// The queue of each stream with pending events.
     of_stream: FlatHashMap<StreamKey, Id<Queue>>,
-    /// Blocks freed during a capture, or whose event could not be recorded, with the nodes of their last uses if
-    /// these are known ([`super::graph_reuse`]).
+    /// Blocks that were freed during a capture, or for which no event could be recorded. Each has the graph nodes of
+    /// its last uses, if they are known ([`super::graph_reuse`]).
     deferred: Vec<(BlockId, Vec<GraphNode>)>,
     /// Streams recorded during a capture. They have finished when it ends.
     recorded_in_capture: Vec<(BlockId, StreamKey)>,
@@ -128,8 +128,8 @@ impl PendingEvents {
 pub(super) enum DeferredFrees {
     /// When events are processed next. Until 2.12.
     AtNextRequest,
-    /// With `graph_capture_record_stream_reuse`, those of a private pool when requests are no longer directed to it,
-    /// even during a capture. From 2.13 on (pytorch#175817).
+    /// When requests are no longer directed to the private pool of the blocks, even during a capture. Only with
+    /// `graph_capture_record_stream_reuse`. From 2.13 on (pytorch#175817).
     AtEndOfPool,
 }
 

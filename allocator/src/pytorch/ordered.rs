@@ -10,8 +10,8 @@ const RUN: usize = 16;
 
 /// An ordered set of distinct items.
 ///
-/// Invariants: every run has fewer than [`RUN`] items, and all of them but `low` have some; items of `low` are
-/// smaller than all others, and items of a high run are larger than those of the next.
+/// Invariants: every run has fewer than [`RUN`] items, and only `low` may be empty. The items of `low` are the
+/// smallest, and the items of each high run are larger than those of the next.
 #[derive(Debug, Default)]
 pub(super) struct OrderedSet<T> {
     /// The smallest items. Most sets have no others.

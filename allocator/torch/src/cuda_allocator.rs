@@ -121,7 +121,7 @@ macro_rules! interface {
 }
 
 interface! {
-    /// The message of a failure, which lives as long as it.
+    /// Returns the message of a failure. It is valid as long as the failure.
     failure_message: unsafe extern "C" fn(*const Failure, *mut usize) -> *const c_char = functions::failure_message;
     /// Whether memory ran out.
     failure_is_out_of_memory: unsafe extern "C" fn(*const Failure) -> bool = functions::failure_is_out_of_memory;
@@ -159,7 +159,8 @@ interface! {
     settings: unsafe extern "C" fn(*mut Settings) -> Outcome = functions::settings;
     release_text: unsafe extern "C" fn(*mut c_char) = coalesce_release_text;
 
-    /// Returns the statistics of a device. The function receives those of each private pool, with the last argument.
+    /// Returns the statistics of a device. Calls the function for each private pool, with the pool's statistics and
+    /// the last argument.
     stats: unsafe extern "C" fn(c_int, *mut Stats, TakePool, *mut c_void) -> Outcome = report::stats;
     reset_peak_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_peak_stats;
     reset_accumulated_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_accumulated_stats;

@@ -6,9 +6,10 @@ history recorded from the start of the process) into an oracle trace.
 
 ADDRESSES: also writes there, as the oracle prints them, the addresses in the history.
 Streams are numbered 0 (default), 1, 2, ... in order of first appearance.
-The history has no record_stream entries. A free_requested that is not followed
-at once by its free_completed belongs to such a block: with --defer it is moved
-to where free_completed happened (same reuse, one op later in the stats)."""
+The history has no record_stream entries. If the free_completed of a block does
+not follow its free_requested at once, another stream used the block. --defer
+then writes the free where free_completed is: the memory is reused as recorded,
+and the statistics change one op later."""
 
 import pickle
 import sys

@@ -44,8 +44,8 @@ impl Cost {
     }
 }
 
-/// Leaves out clearing and contention if there are none. Recorded sweeps are told apart by this text, among others: one that
-/// was recorded without them is still the same.
+/// Leaves out clearing and contention if there are none. The text is part of what identifies a recorded sweep, and sweeps
+/// were recorded before costs had these two.
 impl fmt::Debug for Costs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut costs = f.debug_struct("Costs");

@@ -29,7 +29,7 @@ pub struct Mapping {
     pub handle: MemoryHandle,
 }
 
-/// Pages of the device: those of one large allocation, or the page that small allocations share.
+/// Pages of the device. They hold one large allocation, or several small ones that share a page.
 #[derive(Clone, Copy, Debug)]
 struct Pages {
     bytes: u64,

@@ -1,7 +1,7 @@
 //! Private pools, and the captures of graphs that use them.
 //!
-//! Any policy with [private pools](HasPrivatePools) serves them. Only the reference has what is special about PyTorch's:
-//! pools with an allocator of their own, and pools that others may use or that are never split.
+//! Any policy with [private pools](HasPrivatePools) serves them. Only the reference has PyTorch's special pools:
+//! those with an allocator of their own, those that serve other requests when memory runs out, and those that never split blocks.
 
 use std::collections::HashSet;
 
@@ -137,8 +137,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.pools()?.restore_pool(checkpoint)
     }
 
-    /// Announces that the capture of a graph has begun. Other policies than the reference need no announcement: they notice
-    /// a capture by requests for a pool of graphs, and by what the device says.
+    /// Announces that the capture of a graph has begun. Only the reference needs this. Other policies notice a capture by
+    /// the requests for a pool of graphs, and ask the device.
     pub fn mark_capture_begin(&mut self) {
         if let Policy::Reference(allocator) = &mut self.policy {
             allocator.mark_capture_begin();

@@ -65,7 +65,7 @@ impl Pools<'_> {
             usage: 0,
             reserved: [0; 54],
         };
-        // SAFETY: `pool` receives the one handle it writes; it only reads the properties.
+        // SAFETY: the call writes one handle, to `pool`, and only reads the properties.
         let answer = unsafe { (self.calls.create)(&raw mut pool, &raw const properties) };
         self.context.check("cuMemPoolCreate", answer)?;
         Ok(pool)

@@ -49,7 +49,7 @@ impl VirtualMemory<'_> {
         let mut bytes = 0;
         let properties = self.properties(Some(HandleKind::FileDescriptor), false);
         let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32;
-        // SAFETY: `bytes` receives the one number it writes; it only reads the properties.
+        // SAFETY: the call writes one number, to `bytes`, and only reads the properties.
         let answer =
             unsafe { (self.calls.granularity)(&raw mut bytes, &raw const properties, option) };
         self.context
@@ -83,7 +83,7 @@ impl VirtualMemory<'_> {
         let _entered = self.context.enter()?;
         let mut handle = 0;
         let properties = self.properties(kind, rdma);
-        // SAFETY: `handle` receives the one number it writes; it only reads the properties.
+        // SAFETY: the call writes one number, to `handle`, and only reads the properties.
         let answer =
             unsafe { (self.calls.create)(&raw mut handle, bytes, &raw const properties, 0) };
         self.context.check("cuMemCreate", answer)?;
@@ -144,7 +144,7 @@ impl VirtualMemory<'_> {
         let _entered = self.context.enter()?;
         let mut handle = 0;
         let name = name.as_ptr().cast_mut().cast();
-        // SAFETY: `handle` receives the one number it writes. It only reads the name, a `CUmemFabricHandle`.
+        // SAFETY: the call writes one number, to `handle`, and only reads the name, a `CUmemFabricHandle`.
         let answer = unsafe { (self.calls.import)(&raw mut handle, name, OVER_FABRIC.0) };
         self.context
             .check("cuMemImportFromShareableHandle", answer)?;

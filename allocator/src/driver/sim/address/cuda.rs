@@ -3,11 +3,11 @@
 //! The rules were found by experiment (driver 580.159.04, an H200 and an H100, Linux on x86-64). The test
 //! `addresses` of this crate compares them with recorded sequences of calls, address by address.
 //!
-//! - Every range lies in a chunk, a multiple of 32 MiB. The newest chunk with a gap that is large enough
-//!   takes it, at the start of a gap: for an allocation of its smallest such gap, the lowest of equal ones, for
-//!   a reservation of its lowest.
-//! - If there is none, an allocation gets a chunk of its own at the end of the highest free addresses that
-//!   have room for 32 MiB more. (The driver maps that much more, to align the chunk, and unmaps the rest.)
+//! - Every range lies in a chunk, whose size is a multiple of 32 MiB. The newest chunk that has a large enough gap
+//!   takes the range. An allocation goes to the start of the smallest such gap of the chunk, and of equally small
+//!   gaps to the lowest. A reservation goes to the start of the lowest such gap.
+//! - If no chunk has such a gap, an allocation gets a new chunk, at the end of the highest free addresses that
+//!   have room for the chunk and 32 MiB more. (The driver maps 32 MiB more to align the chunk, and unmaps the rest.)
 //! - A reservation that needs a chunk gets it at the lowest free addresses that are large enough.
 //! - A chunk is given back with the last range in it.
 //! - A new context leaves two gaps in its own chunk, the oldest. It is never given back.
