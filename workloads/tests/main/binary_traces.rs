@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coalesce_alloc::{MempoolId, PoolCall};
 
-use coalesce_workloads::formats::binary::{self, BinaryTrace};
+use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::formats::{Opened, open};
@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn all_operations_survive(program in programs()) {
         let path = write_file("survives.trace", &packed(&program));
-        let again = BinaryTrace::open(&path).unwrap();
+        let again = binary::open(&path).unwrap();
         prop_assert_eq!(operations(&again).unwrap(), operations(&program).unwrap());
     }
 
@@ -129,7 +129,7 @@ proptest! {
         let original = text(&program);
         let csv = TraceFile::open(write_file("itself.csv", &original)).unwrap();
         prop_assert_eq!(operations(&csv).unwrap(), operations(&program).unwrap());
-        let binary = BinaryTrace::open(write_file("itself.trace", &packed(&csv))).unwrap();
+        let binary = binary::open(write_file("itself.trace", &packed(&csv))).unwrap();
         prop_assert_eq!(text(&binary), original);
     }
 
@@ -137,11 +137,11 @@ proptest! {
     fn a_file_that_ends_early_or_late_is_refused(program in programs(), at: prop::sample::Index) {
         let mut bytes = packed(&program);
         let cut = write_file("cut.trace", &bytes[..at.index(bytes.len())]);
-        let read = BinaryTrace::open(&cut).map_err(|error| error.to_string());
+        let read = binary::open(&cut).map_err(|error| error.to_string());
         let read = read.and_then(|it| operations(&it).map_err(|error| error.to_string()));
         prop_assert!(read.is_err());
         bytes.push(0);
-        let late = BinaryTrace::open(write_file("late.trace", &bytes)).unwrap();
+        let late = binary::open(write_file("late.trace", &bytes)).unwrap();
         let error = operations(&late).unwrap_err().to_string();
         prop_assert!(error.ends_with("more bytes follow the end of the trace"), "{}", error);
     }
@@ -154,7 +154,7 @@ fn every_reader_recognises_it_also_compressed() {
     let mut bytes = Vec::new();
     binary::write(&csv, csv.header(), &mut bytes).unwrap();
     assert!(bytes.len() < TRACE.len() / 2, "{} bytes", bytes.len());
-    let trace = BinaryTrace::open(write_file("plain.trace", &bytes)).unwrap();
+    let trace = binary::open(write_file("plain.trace", &bytes)).unwrap();
     assert_eq!(trace.header(), csv.header());
     for (name, bytes) in [
         ("opened.trace", bytes.clone()),
@@ -172,7 +172,7 @@ fn every_reader_recognises_it_also_compressed() {
 fn tags_beyond_those_with_places_are_written_in_full() {
     let choice = |number: u32| (0, 0, 1, 0, format!("{}", number % 70_000));
     let program = Program((0..140_000).map(choice).collect());
-    let trace = BinaryTrace::open(write_file("tags.trace", &packed(&program))).unwrap();
+    let trace = binary::open(write_file("tags.trace", &packed(&program))).unwrap();
     assert_eq!(operations(&trace).unwrap(), operations(&program).unwrap());
 }
 

@@ -224,3 +224,59 @@ pub(crate) fn recording(lines: &str) -> Recording {
     }
     recording
 }
+
+/// All that a recording has, one thing a line. Stacks are named by their number.
+pub(crate) fn told(recording: &Recording) -> String {
+    let mut told = format!("device {}", recording.device);
+    told += &format!(", {}, conf {:?}\n", recording.written_by, recording.conf);
+    for (index, entry) in recording.entries.iter().enumerate() {
+        let TraceEntry {
+            action,
+            addr,
+            size,
+            stream,
+            time_us,
+        } = entry;
+        told += &format!(
+            "{} {addr} {size} on {} at {time_us}",
+            action.name(),
+            stream.0
+        );
+        let pool = recording.entry_pools.get(index);
+        told += &pool.map_or(String::new(), |pool| format!(" pool {}:{}", pool.0, pool.1));
+        let stack = recording.entry_stacks.get(index);
+        told += &stack.map_or(String::new(), |stack| format!(" by {}", stack.0));
+        let forward = recording.forward_stacks.get(&index);
+        told += &forward.map_or(String::new(), |stack| format!(" forward {}", stack.0));
+        let label = recording.entry_labels.get(&index);
+        told += &label.map_or(String::new(), |label| format!(" '{label}'"));
+        told += "\n";
+    }
+    for segment in &recording.segments {
+        assert_eq!(segment.device, recording.device);
+        told += &format!("segment {}\n", shown(segment, &[]));
+        for block in &segment.blocks {
+            if let Some(stack) = recording.block_stacks.get(&block.address) {
+                told += &format!("block {} by {}\n", block.address, stack.0);
+            }
+        }
+    }
+    for (number, stack) in recording.stacks.iter().enumerate() {
+        let frames = stack.frames.iter();
+        let frames = frames.map(|it| format!(" {} {}:{};", it.name, it.filename, it.line));
+        told += &format!("stack {number}:{}\n", frames.collect::<String>());
+    }
+    for Annotation {
+        name,
+        is_start,
+        time_us,
+    } in &recording.annotations
+    {
+        let word = if *is_start { "begin" } else { "end" };
+        told += &format!("{word} {time_us} {name}\n");
+    }
+    for remark in &recording.remarks {
+        told += &format!("{remark}\n");
+    }
+    told
+}
