@@ -9,8 +9,7 @@ use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
 use crate::start::StartState;
 
-/// Bytes of memory for each operation. It takes 32 here, but whoever keeps a workload in memory replays it many times, and
-/// keeps much of some of the replays.
+/// Bytes of memory for each operation. It takes 32 bytes; the rest is room for what its replays keep.
 const PER_EVENT: u64 = 256;
 
 /// The operations of another workload if no request fails. The copy ignores the answers, even if the

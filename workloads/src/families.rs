@@ -1,7 +1,7 @@
 //! Families: programs generated from parameters and a seed.
 //!
 //! A family emits the same operations for the same parameters and seed on every platform;
-//! `workloads/tests/main/digests.rs` has a digest of each preset.
+//! `workloads/tests/cases/presets.txt` has a digest of each preset.
 //!
 //! - **Models** ([`transformer`], [`moe`], [`cnn`], [`inference`]) are composed of operators as their
 //!   Python code is, on a framework without numbers (`eager`). [`lengths`] sets the size of their
@@ -13,12 +13,11 @@
 //!
 //! # Adding a family
 //!
-//! 1. Write `families/NAME.rs` as in the example, with a struct of public fields, and declare it below:
-//!    `pub mod pulse;`. The fields are the parameters, except `name`, the member's name in results.
-//!    `coalesce workloads` shows the first paragraph of the documentation of the struct and of each field.
-//!    A field of bytes takes `#[serde(with = "crate::families::byte_count")]` and is then read as
-//!    `"12MiB"`, too.
-//! 2. Implement `Default` with a member that ends within a second or so.
+//! 1. Write `families/NAME.rs` as in the example, with a `family!` of public fields, and declare it below:
+//!    `pub mod pulse;`. The fields are the parameters. `coalesce workloads` shows the first paragraph of the
+//!    documentation of the family and of each field. A field of bytes takes
+//!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
+//! 2. The default values, behind `=`, are those of a member that ends within a second or so.
 //! 3. Implement [`Workload`](crate::Workload). Check the parameters before the first operation, with
 //!    `parameters::within`: every value is either refused or runs without overflow and without an
 //!    unreasonable amount of host memory. Then run the program on a [`program::Program`], take all
@@ -28,7 +27,7 @@
 //!    parameters, so a loop that goes on would keep `coalesce` from starting.
 //! 5. Add a line to `FAMILIES` in `catalog.rs`:
 //!    `Family::of::<crate::families::pulse::Pulse>("pulse"),`
-//! 6. Add presets to `presets.toml`, and their digests to `tests/main/digests.rs`.
+//! 6. Add presets to `presets.toml`, and their digests to `tests/cases/presets.txt`.
 //!
 //! `cargo test -p coalesce-workloads --test main` then checks the new family: that it is documented, that
 //! it refuses or runs every value of every parameter and stops when told to, and that its presets free
@@ -37,29 +36,18 @@
 //! ```ignore
 //! //! One short-lived block in each step.
 //!
-//! use documented::{Documented, DocumentedFields};
-//! use serde::{Deserialize, Serialize};
-//!
 //! use crate::families::parameters::{MOST_BYTES, within};
 //! use crate::families::program::Program;
 //! use crate::op::{Sink, Workload, WorkloadError};
 //!
-//! /// One short-lived block in each step.
-//! #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-//! #[serde(default, deny_unknown_fields)]
-//! pub struct Pulse {
-//!     /// Name in results.
-//!     pub name: String,
-//!     /// Bytes of the block.
-//!     #[serde(with = "crate::families::byte_count")]
-//!     pub bytes: u64,
-//!     /// Steps.
-//!     pub steps: u64,
-//! }
-//!
-//! impl Default for Pulse {
-//!     fn default() -> Self {
-//!         Self { name: "pulse".to_owned(), bytes: 4 << 20, steps: 10 }
+//! family! {
+//!     /// One short-lived block in each step.
+//!     pub struct Pulse as "pulse" {
+//!         /// Bytes of the block.
+//!         #[serde(with = "crate::families::byte_count")]
+//!         pub bytes: u64 = 4 << 20,
+//!         /// Steps.
+//!         pub steps: u64 = 10,
 //!     }
 //! }
 //!
@@ -81,6 +69,36 @@
 //!     }
 //! }
 //! ```
+
+/// Declares the struct of a family: its parameters with their default values. Its `name` is the member's name in results.
+macro_rules! family {
+    (
+        $(#[$family_doc:meta])*
+        pub struct $family:ident as $name:literal {
+            $($(#[$doc:meta])* pub $parameter:ident: $type:ty = $default:expr,)*
+        }
+    ) => {
+        $(#[$family_doc])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[derive(serde::Serialize, serde::Deserialize)]
+        #[derive(documented::Documented, documented::DocumentedFields)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $family {
+            /// Name in results.
+            pub name: String,
+            $($(#[$doc])* pub $parameter: $type,)*
+        }
+
+        impl Default for $family {
+            fn default() -> Self {
+                Self {
+                    name: $name.to_owned(),
+                    $($parameter: $default,)*
+                }
+            }
+        }
+    };
+}
 
 pub mod batch_probe;
 pub mod byte_count;

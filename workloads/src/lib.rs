@@ -45,6 +45,8 @@
 
 pub mod budget;
 pub mod cached;
+#[cfg(test)]
+mod cases;
 pub mod catalog;
 pub mod clock;
 pub mod conditions;

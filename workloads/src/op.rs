@@ -11,19 +11,22 @@ use crate::conditions::RecordedConditions;
 use crate::start::StartState;
 use crate::surroundings::Change;
 
+/// An operation with its tag as text.
+pub type Op<'a> = Operation<&'a str>;
+
 /// An operation of a program on its allocator. Ids name allocations and are unique among live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Op<'a> {
+pub enum Operation<Tag> {
     /// Allocate.
     Malloc {
-        /// Its name.
+        /// The number by which a free names it.
         id: u64,
         /// Requested bytes, before any rounding.
         bytes: u64,
         /// The number of its stream; 0 is the default stream.
         stream: u32,
         /// The operator of the framework that requested it, if known.
-        tag: &'a str,
+        tag: Tag,
     },
     /// Free an allocation.
     Free {
@@ -52,8 +55,36 @@ pub enum Op<'a> {
     /// Enter a phase of the program: `step 3`, `forward`, `backward`, …
     Mark {
         /// The phase.
-        tag: &'a str,
+        tag: Tag,
     },
+}
+
+impl<Tag> Operation<Tag> {
+    /// The same operation with another form of its tag, if it has one.
+    #[must_use]
+    pub fn with_tag<New>(self, of: impl FnOnce(Tag) -> New) -> Operation<New> {
+        use Operation::{EmptyCache, Free, Limit, Malloc, Mark, Pool, RecordStream, Surroundings};
+        match self {
+            Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => Malloc {
+                id,
+                bytes,
+                stream,
+                tag: of(tag),
+            },
+            Free { id } => Free { id },
+            RecordStream { id, stream } => RecordStream { id, stream },
+            EmptyCache => EmptyCache,
+            Pool(call) => Pool(call),
+            Limit { bytes } => Limit { bytes },
+            Surroundings(change) => Surroundings(change),
+            Mark { tag } => Mark { tag: of(tag) },
+        }
+    }
 }
 
 /// The result of an operation, as the program sees it.
@@ -105,7 +136,7 @@ pub trait Workload: Send + Sync {
     }
 
     /// The number of requests that failed when the program was recorded; none if it was not recorded. A recorded program
-    /// ends at a request that fails unlike when recorded, or resumes after the next failure that was.
+    /// stops at a failure that was not recorded; if a later one was, it continues after that.
     fn recorded_failures(&self) -> Option<u64> {
         self.inner()?.recorded_failures()
     }

@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use coalesce_alloc::PoolCall;
 use foldhash::fast::FixedState;
 
-use crate::op::Op;
-use crate::surroundings::Change;
+use crate::op::{Op, Operation};
 
 /// A sequence of operations.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -16,32 +14,8 @@ pub(crate) struct Ops {
     tags: Tags,
 }
 
-/// An [`Op`] with a tag number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum KeptOp {
-    Malloc {
-        id: u64,
-        bytes: u64,
-        stream: u32,
-        tag: Tag,
-    },
-    Free {
-        id: u64,
-    },
-    RecordStream {
-        id: u64,
-        stream: u32,
-    },
-    EmptyCache,
-    Pool(PoolCall),
-    Limit {
-        bytes: Option<u64>,
-    },
-    Surroundings(Change),
-    Mark {
-        tag: Tag,
-    },
-}
+/// An [`Op`] with the number of its tag.
+pub(crate) type KeptOp = Operation<Tag>;
 
 /// The number of a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,54 +40,14 @@ impl Ops {
 
     /// Appends an operation.
     pub(crate) fn push(&mut self, op: Op<'_>) {
-        self.kept.push(match op {
-            Op::Malloc {
-                id,
-                bytes,
-                stream,
-                tag,
-            } => KeptOp::Malloc {
-                id,
-                bytes,
-                stream,
-                tag: self.tags.number(tag),
-            },
-            Op::Free { id } => KeptOp::Free { id },
-            Op::RecordStream { id, stream } => KeptOp::RecordStream { id, stream },
-            Op::EmptyCache => KeptOp::EmptyCache,
-            Op::Pool(call) => KeptOp::Pool(call),
-            Op::Limit { bytes } => KeptOp::Limit { bytes },
-            Op::Surroundings(change) => KeptOp::Surroundings(change),
-            Op::Mark { tag } => KeptOp::Mark {
-                tag: self.tags.number(tag),
-            },
-        });
+        self.kept.push(op.with_tag(|tag| self.tags.number(tag)));
     }
 
     /// All operations, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Op<'_>> {
-        self.kept.iter().map(|&op| match op {
-            KeptOp::Malloc {
-                id,
-                bytes,
-                stream,
-                tag,
-            } => Op::Malloc {
-                id,
-                bytes,
-                stream,
-                tag: self.tags.text(tag),
-            },
-            KeptOp::Free { id } => Op::Free { id },
-            KeptOp::RecordStream { id, stream } => Op::RecordStream { id, stream },
-            KeptOp::EmptyCache => Op::EmptyCache,
-            KeptOp::Pool(call) => Op::Pool(call),
-            KeptOp::Limit { bytes } => Op::Limit { bytes },
-            KeptOp::Surroundings(change) => Op::Surroundings(change),
-            KeptOp::Mark { tag } => Op::Mark {
-                tag: self.tags.text(tag),
-            },
-        })
+        self.kept
+            .iter()
+            .map(|op| op.with_tag(|tag| self.tags.text(tag)))
     }
 }
 

@@ -9,44 +9,26 @@
 //! If not, blocks of the larger batch are split for the smaller one, the remainders are too small to use,
 //! and the answer is 32. The program ends after the search.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::within;
 use crate::families::program::{Program, Tensor};
 use crate::op::{Op, Sink, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
 
-/// A search for the largest batch that fits, by training steps of different batches.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct BatchProbe {
-    /// Name in results.
-    pub name: String,
-    /// Layers; below 2^16.
-    pub layers: u64,
-    /// Bytes of a layer's parameters, of its gradients, and of each of two optimizer states.
-    #[serde(with = "crate::families::byte_count")]
-    pub parameter_bytes: u64,
-    /// Bytes of a layer's activation per sample.
-    #[serde(with = "crate::families::byte_count")]
-    pub sample_bytes: u64,
-    /// The largest batch to try, and so the answer on a roomy device.
-    pub most: u64,
-    /// Whether the program empties the cache after a failure.
-    pub empty_cache: bool,
-}
-
-impl Default for BatchProbe {
-    fn default() -> Self {
-        Self {
-            name: "batch_probe".to_owned(),
-            layers: 24,
-            parameter_bytes: 28 << 20,
-            sample_bytes: 6 << 20,
-            most: 100,
-            empty_cache: true,
-        }
+family! {
+    /// A search for the largest batch that fits, by training steps of different batches.
+    pub struct BatchProbe as "batch_probe" {
+        /// Layers; below 2^16.
+        pub layers: u64 = 24,
+        /// Bytes of a layer's parameters, of its gradients, and of each of two optimizer states.
+        #[serde(with = "crate::families::byte_count")]
+        pub parameter_bytes: u64 = 28 << 20,
+        /// Bytes of a layer's activation per sample.
+        #[serde(with = "crate::families::byte_count")]
+        pub sample_bytes: u64 = 6 << 20,
+        /// The largest batch to try, and so the answer on a roomy device.
+        pub most: u64 = 100,
+        /// Whether the program empties the cache after a failure.
+        pub empty_cache: bool = true,
     }
 }
 

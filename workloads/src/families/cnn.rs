@@ -8,9 +8,6 @@
 
 mod resnet;
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use self::resnet::{ResNet, Scratch};
 use crate::families::eager::Eager;
 use crate::families::eager::ops::image::Images;
@@ -22,53 +19,33 @@ use crate::families::rng::Rng;
 use crate::families::transformer::{Builder, Optimizer, Precision};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Training of a residual network on images.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cnn {
-    /// Name in results.
-    pub name: String,
-    /// Blocks per stage; each stage halves the image side and doubles the channels.
-    pub depths: Vec<u64>,
-    /// Channels of the first stage.
-    pub width: u64,
-    /// Classes.
-    pub classes: u64,
-    /// Images in a batch.
-    pub batch: u64,
-    /// Pixels per image side.
-    pub image: Lengths,
-    /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
-    pub precision: Precision,
-    /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
-    pub optimizer: Optimizer,
-    /// Whether the next batch is prefetched on another stream.
-    pub prefetch: bool,
-    /// Largest workspace of a convolution in MiB; 0 for none.
-    pub workspace_mib: u64,
-    /// Training steps.
-    pub steps: u64,
-    /// Seed of image sizes and workspaces.
-    pub seed: u64,
-}
-
-impl Default for Cnn {
-    /// ResNet-50 on images of 224 × 224.
-    fn default() -> Self {
-        Self {
-            name: "cnn".to_owned(),
-            depths: vec![3, 4, 6, 3],
-            width: 64,
-            classes: 1000,
-            batch: 64,
-            image: Lengths::Fixed(224),
-            precision: Precision::Single,
-            optimizer: Optimizer::Momentum,
-            prefetch: false,
-            workspace_mib: 96,
-            steps: 5,
-            seed: 1,
-        }
+family! {
+    /// Training of a residual network on images.
+    ///
+    /// Default: ResNet-50 on images of 224 × 224.
+    pub struct Cnn as "cnn" {
+        /// Blocks per stage; each stage halves the image side and doubles the channels.
+        pub depths: Vec<u64> = vec![3, 4, 6, 3],
+        /// Channels of the first stage.
+        pub width: u64 = 64,
+        /// Classes.
+        pub classes: u64 = 1000,
+        /// Images in a batch.
+        pub batch: u64 = 64,
+        /// Pixels per image side.
+        pub image: Lengths = Lengths::Fixed(224),
+        /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
+        pub precision: Precision = Precision::Single,
+        /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
+        pub optimizer: Optimizer = Optimizer::Momentum,
+        /// Whether the next batch is prefetched on another stream.
+        pub prefetch: bool = false,
+        /// Largest workspace of a convolution in MiB; 0 for none.
+        pub workspace_mib: u64 = 96,
+        /// Training steps.
+        pub steps: u64 = 5,
+        /// Seed of image sizes and workspaces.
+        pub seed: u64 = 1,
     }
 }
 

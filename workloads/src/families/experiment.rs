@@ -4,27 +4,24 @@
 //! article reads `memory_allocated()`. They show the meaning of allocated, reserved and peak memory; they
 //! do not challenge an allocator.
 
-use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 use crate::families::parameters::within;
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Short examples of articles that explain PyTorch's memory statistics.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Experiment {
-    /// Name in results.
-    pub name: String,
-    /// Which example: `product`, `product_fused`, `product_again`, `product_again_cleared`, `deleted`,
-    /// `emptied`, `inference` or `inference_no_grad`.
-    pub program: Example,
-    /// Bytes of a tensor.
-    #[serde(with = "crate::families::byte_count")]
-    pub bytes: u64,
-    /// Number of layers or tensors, where the example has several; below 2^16.
-    pub count: u64,
+family! {
+    /// Short examples of articles that explain PyTorch's memory statistics.
+    pub struct Experiment as "experiment" {
+        /// Which example: `product`, `product_fused`, `product_again`, `product_again_cleared`, `deleted`,
+        /// `emptied`, `inference` or `inference_no_grad`.
+        pub program: Example = Example::Product,
+        /// Bytes of a tensor.
+        #[serde(with = "crate::families::byte_count")]
+        pub bytes: u64 = 3 << 30,
+        /// Number of layers or tensors, where the example has several; below 2^16.
+        pub count: u64 = 10,
+    }
 }
 
 /// The examples.
@@ -47,17 +44,6 @@ pub enum Example {
     Inference,
     /// The same under `torch.no_grad()`.
     InferenceNoGrad,
-}
-
-impl Default for Experiment {
-    fn default() -> Self {
-        Self {
-            name: "experiment".to_owned(),
-            program: Example::Product,
-            bytes: 3 << 30,
-            count: 10,
-        }
-    }
 }
 
 impl Workload for Experiment {

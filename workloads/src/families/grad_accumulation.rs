@@ -10,34 +10,31 @@
 //! All micro-batches are equal, so varying sizes cause no fragmentation. Reserved memory beyond the peak
 //! depends on how gradients and activations fit into each other's holes.
 
-use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 use crate::families::parameters::{MOST_LIVE, below, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Gradient accumulation over micro-batches in a stack of equal layers, with or without a mistake.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct GradAccumulation {
-    /// Name in results.
-    pub name: String,
-    /// Layers.
-    pub layers: u64,
-    /// Bytes of a layer's parameters, and of its gradients.
-    #[serde(with = "crate::families::byte_count")]
-    pub parameter_bytes: u64,
-    /// Bytes of the activation that a layer keeps for the backward pass.
-    #[serde(with = "crate::families::byte_count")]
-    pub activation_bytes: u64,
-    /// Micro-batches per update.
-    pub micro_batches: u64,
-    /// Updates.
-    pub steps: u64,
-    /// The programmer's mistake: `none`, `never_cleared`, `losses_kept`,
-    /// `zeroed_in_place` or `outputs_kept`.
-    pub mistake: Mistake,
+family! {
+    /// Gradient accumulation over micro-batches in a stack of equal layers, with or without a mistake.
+    pub struct GradAccumulation as "grad_accumulation" {
+        /// Layers.
+        pub layers: u64 = 24,
+        /// Bytes of a layer's parameters, and of its gradients.
+        #[serde(with = "crate::families::byte_count")]
+        pub parameter_bytes: u64 = 28 << 20,
+        /// Bytes of the activation that a layer keeps for the backward pass.
+        #[serde(with = "crate::families::byte_count")]
+        pub activation_bytes: u64 = 48 << 20,
+        /// Micro-batches per update.
+        pub micro_batches: u64 = 4,
+        /// Updates.
+        pub steps: u64 = 4,
+        /// The programmer's mistake: `none`, `never_cleared`, `losses_kept`,
+        /// `zeroed_in_place` or `outputs_kept`.
+        pub mistake: Mistake = Mistake::None,
+    }
 }
 
 /// A mistake that costs memory.
@@ -55,20 +52,6 @@ pub enum Mistake {
     ZeroedInPlace,
     /// The logits of every micro-batch are kept in a list.
     OutputsKept,
-}
-
-impl Default for GradAccumulation {
-    fn default() -> Self {
-        Self {
-            name: "grad_accumulation".to_owned(),
-            layers: 24,
-            parameter_bytes: 28 << 20,
-            activation_bytes: 48 << 20,
-            micro_batches: 4,
-            steps: 4,
-            mistake: Mistake::None,
-        }
-    }
 }
 
 impl Workload for GradAccumulation {

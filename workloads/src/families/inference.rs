@@ -9,7 +9,6 @@
 
 use std::rc::Rc;
 
-use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 use crate::families::eager::Eager;
@@ -23,42 +22,42 @@ use crate::families::transformer::{
 };
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Text generation by a Llama, token by token, with a key-value cache.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Inference {
-    /// Name in results.
-    pub name: String,
-    /// Layers, each with attention and a feed-forward network.
-    pub layers: u64,
-    /// Width of the residual stream.
-    pub hidden: u64,
-    /// Attention heads.
-    pub heads: u64,
-    /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
-    pub kv_heads: u64,
-    /// Width of the feed-forward network; 0 for four times `hidden`.
-    pub intermediate: u64,
-    /// Tokens in the vocabulary.
-    pub vocabulary: u64,
-    /// Key-value cache: `whole` copies it at each token, `{ pages = { tokens = 16 } }` has fixed pages.
-    pub cache: CacheLayout,
-    /// Requests to serve first, in this order: `batch`, `prompt` and `new_tokens` of each.
-    pub requests: Vec<Request>,
-    /// Number of random requests after those.
-    pub random_requests: u64,
-    /// Sequences in a random request.
-    pub batch: u64,
-    /// Tokens in the prompt of a random request.
-    pub prompt: Lengths,
-    /// Tokens to generate for a random request.
-    pub new_tokens: Lengths,
-    /// Concurrent requests, which generate one token each in turn.
-    pub live: u64,
-    /// Whether `torch.no_grad()` was forgotten.
-    pub gradients: bool,
-    /// Seed of the random requests.
-    pub seed: u64,
+family! {
+    /// Text generation by a Llama, token by token, with a key-value cache.
+    ///
+    /// Default: a model of about a billion parameters and four requests, two at a time.
+    pub struct Inference as "inference" {
+        /// Layers, each with attention and a feed-forward network.
+        pub layers: u64 = 16,
+        /// Width of the residual stream.
+        pub hidden: u64 = 2048,
+        /// Attention heads.
+        pub heads: u64 = 32,
+        /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
+        pub kv_heads: u64 = 8,
+        /// Width of the feed-forward network; 0 for four times `hidden`.
+        pub intermediate: u64 = 8192,
+        /// Tokens in the vocabulary.
+        pub vocabulary: u64 = 128_256,
+        /// Key-value cache: `whole` copies it at each token, `{ pages = { tokens = 16 } }` has fixed pages.
+        pub cache: CacheLayout = CacheLayout::Whole,
+        /// Requests to serve first, in this order: `batch`, `prompt` and `new_tokens` of each.
+        pub requests: Vec<Request> = Vec::new(),
+        /// Number of random requests after those.
+        pub random_requests: u64 = 4,
+        /// Sequences in a random request.
+        pub batch: u64 = 1,
+        /// Tokens in the prompt of a random request.
+        pub prompt: Lengths = Lengths::LogUniform { min: 16, max: 2048 },
+        /// Tokens to generate for a random request.
+        pub new_tokens: Lengths = Lengths::Uniform { min: 16, max: 48 },
+        /// Concurrent requests, which generate one token each in turn.
+        pub live: u64 = 2,
+        /// Whether `torch.no_grad()` was forgotten.
+        pub gradients: bool = false,
+        /// Seed of the random requests.
+        pub seed: u64 = 1,
+    }
 }
 
 /// A request.
@@ -71,30 +70,6 @@ pub struct Request {
     pub prompt: u64,
     /// Tokens to generate.
     pub new_tokens: u64,
-}
-
-impl Default for Inference {
-    /// A model of about a billion parameters and four requests, two at a time.
-    fn default() -> Self {
-        Self {
-            name: "inference".to_owned(),
-            layers: 16,
-            hidden: 2048,
-            heads: 32,
-            kv_heads: 8,
-            intermediate: 8192,
-            vocabulary: 128_256,
-            cache: CacheLayout::Whole,
-            requests: Vec::new(),
-            random_requests: 4,
-            batch: 1,
-            prompt: Lengths::LogUniform { min: 16, max: 2048 },
-            new_tokens: Lengths::Uniform { min: 16, max: 48 },
-            live: 2,
-            gradients: false,
-            seed: 1,
-        }
-    }
 }
 
 /// A request in progress.

@@ -7,74 +7,47 @@
 //!
 //! Modelled on Hugging Face's Mixtral with a list of experts, in 2 bytes per element.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::lengths::Lengths;
 use crate::families::parameters::{below, refuse_if, within};
 use crate::families::transformer::{Optimizer, Precision, Routing, Shape, Transformer};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Training of a transformer that routes each token to a few of many experts.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Moe {
-    /// Name in results.
-    pub name: String,
-    /// Layers, each with attention and experts.
-    pub layers: u64,
-    /// Width of the residual stream.
-    pub hidden: u64,
-    /// Attention heads.
-    pub heads: u64,
-    /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
-    pub kv_heads: u64,
-    /// Width of an expert; 0 for four times `hidden`.
-    pub intermediate: u64,
-    /// Tokens in the vocabulary.
-    pub vocabulary: u64,
-    /// Sequences in a batch.
-    pub batch: u64,
-    /// Tokens in a sequence.
-    pub sequence: Lengths,
-    /// Experts in each layer.
-    pub experts: u64,
-    /// Experts per token.
-    pub top_k: u64,
-    /// Imbalance of the routing: the most tokens of an expert relative to the fewest. With 1 all are
-    /// equal.
-    pub skew: u64,
-    /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
-    pub optimizer: Optimizer,
-    /// Whether activation checkpointing keeps only the input of each layer and recomputes the rest.
-    pub recompute: bool,
-    /// Training steps.
-    pub steps: u64,
-    /// Seed of the lengths and of the routing.
-    pub seed: u64,
-}
-
-impl Default for Moe {
-    /// Eight small experts.
-    fn default() -> Self {
-        Self {
-            name: "moe".to_owned(),
-            layers: 4,
-            hidden: 512,
-            heads: 8,
-            kv_heads: 0,
-            intermediate: 1792,
-            vocabulary: 32_000,
-            batch: 2,
-            sequence: Lengths::Fixed(1024),
-            experts: 8,
-            top_k: 2,
-            skew: 4,
-            optimizer: Optimizer::AdamW,
-            recompute: false,
-            steps: 4,
-            seed: 1,
-        }
+family! {
+    /// Training of a transformer that routes each token to a few of many experts.
+    ///
+    /// Default: eight small experts.
+    pub struct Moe as "moe" {
+        /// Layers, each with attention and experts.
+        pub layers: u64 = 4,
+        /// Width of the residual stream.
+        pub hidden: u64 = 512,
+        /// Attention heads.
+        pub heads: u64 = 8,
+        /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
+        pub kv_heads: u64 = 0,
+        /// Width of an expert; 0 for four times `hidden`.
+        pub intermediate: u64 = 1792,
+        /// Tokens in the vocabulary.
+        pub vocabulary: u64 = 32_000,
+        /// Sequences in a batch.
+        pub batch: u64 = 2,
+        /// Tokens in a sequence.
+        pub sequence: Lengths = Lengths::Fixed(1024),
+        /// Experts in each layer.
+        pub experts: u64 = 8,
+        /// Experts per token.
+        pub top_k: u64 = 2,
+        /// Imbalance of the routing: the most tokens of an expert relative to the fewest. With 1 all are
+        /// equal.
+        pub skew: u64 = 4,
+        /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
+        pub optimizer: Optimizer = Optimizer::AdamW,
+        /// Whether activation checkpointing keeps only the input of each layer and recomputes the rest.
+        pub recompute: bool = false,
+        /// Training steps.
+        pub steps: u64 = 4,
+        /// Seed of the lengths and of the routing.
+        pub seed: u64 = 1,
     }
 }
 

@@ -5,59 +5,37 @@
 //! flushed. On a roomy device there is no effect. Neighbours always get their memory, even beyond the
 //! device's capacity; they never fail because of the program.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::within;
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// A training loop on a GPU whose other processes allocate and free memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct SharedGpu {
-    /// Name in results.
-    pub name: String,
-    /// Other processes; below 2^10.
-    pub neighbours: u64,
-    /// Bytes of each process while it is present.
-    #[serde(with = "crate::families::byte_count")]
-    pub neighbour_bytes: u64,
-    /// Average number of steps until a neighbour comes or goes.
-    pub stay: u64,
-    /// Layers; below 2^16.
-    pub layers: u64,
-    /// Bytes of a layer's parameters, and of its gradients.
-    #[serde(with = "crate::families::byte_count")]
-    pub parameter_bytes: u64,
-    /// Fewest bytes of a layer's activation.
-    #[serde(with = "crate::families::byte_count")]
-    pub min_activation_bytes: u64,
-    /// Most bytes of a layer's activation; all layers of a step have the same size.
-    #[serde(with = "crate::families::byte_count")]
-    pub max_activation_bytes: u64,
-    /// Training steps.
-    pub steps: u64,
-    /// Seed of sizes, and of when neighbours come and go.
-    pub seed: u64,
-}
-
-impl Default for SharedGpu {
-    fn default() -> Self {
-        Self {
-            name: "shared_gpu".to_owned(),
-            neighbours: 2,
-            neighbour_bytes: 1 << 30,
-            stay: 10,
-            layers: 24,
-            parameter_bytes: 28 << 20,
-            min_activation_bytes: 24 << 20,
-            max_activation_bytes: 96 << 20,
-            steps: 60,
-            seed: 7,
-        }
+family! {
+    /// A training loop on a GPU whose other processes allocate and free memory.
+    pub struct SharedGpu as "shared_gpu" {
+        /// Other processes; below 2^10.
+        pub neighbours: u64 = 2,
+        /// Bytes of each process while it is present.
+        #[serde(with = "crate::families::byte_count")]
+        pub neighbour_bytes: u64 = 1 << 30,
+        /// Average number of steps until a neighbour comes or goes.
+        pub stay: u64 = 10,
+        /// Layers; below 2^16.
+        pub layers: u64 = 24,
+        /// Bytes of a layer's parameters, and of its gradients.
+        #[serde(with = "crate::families::byte_count")]
+        pub parameter_bytes: u64 = 28 << 20,
+        /// Fewest bytes of a layer's activation.
+        #[serde(with = "crate::families::byte_count")]
+        pub min_activation_bytes: u64 = 24 << 20,
+        /// Most bytes of a layer's activation; all layers of a step have the same size.
+        #[serde(with = "crate::families::byte_count")]
+        pub max_activation_bytes: u64 = 96 << 20,
+        /// Training steps.
+        pub steps: u64 = 60,
+        /// Seed of sizes, and of when neighbours come and go.
+        pub seed: u64 = 7,
     }
 }
 

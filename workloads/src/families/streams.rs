@@ -8,62 +8,40 @@
 
 use std::collections::VecDeque;
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::within;
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// Batches prefetched on side streams, with a device that lags behind the program.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Streams {
-    /// Name in results.
-    pub name: String,
-    /// Batches.
-    pub batches: u64,
-    /// Side streams, which copy batches in turn; below 2^10.
-    pub streams: u64,
-    /// Batches copied ahead; below 2^10.
-    pub ahead: u64,
-    /// Batches by which the device lags behind the program; below 2^10.
-    pub lag: u64,
-    /// Tensors of a batch; below 2^10.
-    pub tensors: u64,
-    /// Fewest bytes of a tensor of a batch.
-    #[serde(with = "crate::families::byte_count")]
-    pub min_bytes: u64,
-    /// Most bytes of a tensor of a batch.
-    #[serde(with = "crate::families::byte_count")]
-    pub max_bytes: u64,
-    /// Tensors computed from a batch on the default stream; below 2^16.
-    pub activations: u64,
-    /// Bytes of an activation.
-    #[serde(with = "crate::families::byte_count")]
-    pub activation_bytes: u64,
-    /// Seed of sizes.
-    pub seed: u64,
-}
-
-impl Default for Streams {
-    /// Half-precision images of about 224 × 224.
-    fn default() -> Self {
-        Self {
-            name: "streams".to_owned(),
-            batches: 200,
-            streams: 1,
-            ahead: 2,
-            lag: 4,
-            tensors: 2,
-            min_bytes: 16 << 20,
-            max_bytes: 40 << 20,
-            activations: 16,
-            activation_bytes: 24 << 20,
-            seed: 6,
-        }
+family! {
+    /// Batches prefetched on side streams, with a device that lags behind the program.
+    ///
+    /// Default: half-precision images of about 224 × 224.
+    pub struct Streams as "streams" {
+        /// Batches.
+        pub batches: u64 = 200,
+        /// Side streams, which copy batches in turn; below 2^10.
+        pub streams: u64 = 1,
+        /// Batches copied ahead; below 2^10.
+        pub ahead: u64 = 2,
+        /// Batches by which the device lags behind the program; below 2^10.
+        pub lag: u64 = 4,
+        /// Tensors of a batch; below 2^10.
+        pub tensors: u64 = 2,
+        /// Fewest bytes of a tensor of a batch.
+        #[serde(with = "crate::families::byte_count")]
+        pub min_bytes: u64 = 16 << 20,
+        /// Most bytes of a tensor of a batch.
+        #[serde(with = "crate::families::byte_count")]
+        pub max_bytes: u64 = 40 << 20,
+        /// Tensors computed from a batch on the default stream; below 2^16.
+        pub activations: u64 = 16,
+        /// Bytes of an activation.
+        #[serde(with = "crate::families::byte_count")]
+        pub activation_bytes: u64 = 24 << 20,
+        /// Seed of sizes.
+        pub seed: u64 = 6,
     }
 }
 

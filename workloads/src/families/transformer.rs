@@ -21,7 +21,6 @@ mod self_attention;
 mod training;
 mod validate;
 
-use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cache::Cache;
@@ -37,67 +36,67 @@ use crate::families::eager::tensor::{DType, Tensor};
 pub use crate::families::lengths::Lengths;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Training of a GPT-2, a BERT or a Llama.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Transformer {
-    /// Name in results.
-    pub name: String,
-    /// Model: `gpt2`, `bert` or `llama`.
-    pub shape: Shape,
-    /// Layers, each with attention and a feed-forward network.
-    pub layers: u64,
-    /// Width of the residual stream.
-    pub hidden: u64,
-    /// Attention heads.
-    pub heads: u64,
-    /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
-    pub kv_heads: u64,
-    /// Width of the feed-forward network; 0 for four times `hidden`.
-    pub intermediate: u64,
-    /// Tokens in the vocabulary.
-    pub vocabulary: u64,
-    /// Whether the output layer shares its weight with the token embedding; only Llama may have a separate
-    /// weight.
-    pub tied: bool,
-    /// Learned positions; 0 for the length of the longest sequence.
-    pub positions: u64,
-    /// Sequences in a batch.
-    pub batch: u64,
-    /// Tokens in a sequence.
-    pub sequence: Lengths,
-    /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
-    pub precision: Precision,
-    /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
-    pub optimizer: Optimizer,
-    /// Whether the optimizer keeps copies of the parameters in 4 bytes and computes with them.
-    pub master_weights: bool,
-    /// Devices that share gradients and optimizer states; this program runs on one of them.
-    pub shards: u64,
-    /// MiB of a bucket of gradients that devices exchange; 0 for a single device. With one shard buckets
-    /// are permanent; with more they are temporary.
-    pub bucket_mib: u64,
-    /// Attention: `flash` without scores in memory, or `materialised` with all scores in memory.
-    pub attention: Attention,
-    /// Whether the sequences of a batch are padded to `sequence`, so that attention takes a mask; not for
-    /// GPT-2.
-    pub padded: bool,
-    /// Rank of LoRA adapters of all linear layers, in 4 bytes, trained instead of the parameters; 0 for
-    /// none. Only for Llama.
-    pub lora_rank: u64,
-    /// Whether activation checkpointing keeps only the input of each layer and recomputes the rest.
-    pub recompute: bool,
-    /// Batches per update, with gradient accumulation.
-    pub micro_batches: u64,
-    /// The programmer's mistake: `none`, `zeroed_in_place`, `never_cleared`, `losses_kept` or
-    /// `outputs_kept`.
-    pub mistake: Mistake,
-    /// Evaluation between training steps: `every`, `batches`, `batch` and `sequence`.
-    pub evaluation: Option<Evaluation>,
-    /// Training steps.
-    pub steps: u64,
-    /// Seed of the lengths.
-    pub seed: u64,
+family! {
+    /// Training of a GPT-2, a BERT or a Llama.
+    ///
+    /// Default: GPT-2 small with one sequence of 1024 tokens per batch.
+    pub struct Transformer as "transformer" {
+        /// Model: `gpt2`, `bert` or `llama`.
+        pub shape: Shape = Shape::Gpt2,
+        /// Layers, each with attention and a feed-forward network.
+        pub layers: u64 = 12,
+        /// Width of the residual stream.
+        pub hidden: u64 = 768,
+        /// Attention heads.
+        pub heads: u64 = 12,
+        /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
+        pub kv_heads: u64 = 0,
+        /// Width of the feed-forward network; 0 for four times `hidden`.
+        pub intermediate: u64 = 0,
+        /// Tokens in the vocabulary.
+        pub vocabulary: u64 = 50_257,
+        /// Whether the output layer shares its weight with the token embedding; only Llama may have a separate
+        /// weight.
+        pub tied: bool = true,
+        /// Learned positions; 0 for the length of the longest sequence.
+        pub positions: u64 = 0,
+        /// Sequences in a batch.
+        pub batch: u64 = 1,
+        /// Tokens in a sequence.
+        pub sequence: Lengths = Lengths::Fixed(1024),
+        /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
+        pub precision: Precision = Precision::Mixed,
+        /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
+        pub optimizer: Optimizer = Optimizer::AdamW,
+        /// Whether the optimizer keeps copies of the parameters in 4 bytes and computes with them.
+        pub master_weights: bool = false,
+        /// Devices that share gradients and optimizer states; this program runs on one of them.
+        pub shards: u64 = 1,
+        /// MiB of a bucket of gradients that devices exchange; 0 for a single device. With one shard buckets
+        /// are permanent; with more they are temporary.
+        pub bucket_mib: u64 = 0,
+        /// Attention: `flash` without scores in memory, or `materialised` with all scores in memory.
+        pub attention: Attention = Attention::Flash,
+        /// Whether the sequences of a batch are padded to `sequence`, so that attention takes a mask; not for
+        /// GPT-2.
+        pub padded: bool = false,
+        /// Rank of LoRA adapters of all linear layers, in 4 bytes, trained instead of the parameters; 0 for
+        /// none. Only for Llama.
+        pub lora_rank: u64 = 0,
+        /// Whether activation checkpointing keeps only the input of each layer and recomputes the rest.
+        pub recompute: bool = false,
+        /// Batches per update, with gradient accumulation.
+        pub micro_batches: u64 = 1,
+        /// The programmer's mistake: `none`, `zeroed_in_place`, `never_cleared`, `losses_kept` or
+        /// `outputs_kept`.
+        pub mistake: Mistake = Mistake::None,
+        /// Evaluation between training steps: `every`, `batches`, `batch` and `sequence`.
+        pub evaluation: Option<Evaluation> = None,
+        /// Training steps.
+        pub steps: u64 = 3,
+        /// Seed of the lengths.
+        pub seed: u64 = 1,
+    }
 }
 
 /// The model to train.
@@ -217,40 +216,6 @@ pub struct Evaluation {
     pub batch: u64,
     /// Tokens in a sequence.
     pub sequence: Lengths,
-}
-
-impl Default for Transformer {
-    /// GPT-2 small with one sequence of 1024 tokens per batch.
-    fn default() -> Self {
-        Self {
-            name: "transformer".to_owned(),
-            shape: Shape::Gpt2,
-            layers: 12,
-            hidden: 768,
-            heads: 12,
-            kv_heads: 0,
-            intermediate: 0,
-            vocabulary: 50_257,
-            tied: true,
-            positions: 0,
-            batch: 1,
-            sequence: Lengths::Fixed(1024),
-            precision: Precision::Mixed,
-            optimizer: Optimizer::AdamW,
-            master_weights: false,
-            shards: 1,
-            bucket_mib: 0,
-            attention: Attention::Flash,
-            padded: false,
-            lora_rank: 0,
-            recompute: false,
-            micro_batches: 1,
-            mistake: Mistake::None,
-            evaluation: None,
-            steps: 3,
-            seed: 1,
-        }
-    }
 }
 
 impl Workload for Transformer {

@@ -42,19 +42,15 @@ mod write;
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use self::reader::Reader;
 pub use self::write::{write, write_devices};
 use super::buffered::Reason;
 use super::file::{FileError, InputFile};
-use super::source::{Origin, Source};
+use super::source::Source;
 use super::stem;
-use crate::budget::Budget;
-use crate::conditions::RecordedConditions;
+use super::trace::TraceFile;
 use crate::course::Course;
-use crate::op::{Sink, Workload, WorkloadError};
-use crate::start::StartState;
+use crate::op::{Sink, WorkloadError};
 
 pub(super) const MAGIC: [u8; 8] = *b"\x8bTRACE\r\n";
 const VERSION: u8 = 2;
@@ -116,114 +112,64 @@ const MOST_TAGS: usize = 1 << 16;
 /// Bytes of the longest text, as of the longest line of a trace.
 const LONGEST_TEXT: u64 = 1 << 20;
 
-/// A binary trace in a file.
-#[derive(Clone, PartialEq, Debug)]
-pub struct BinaryTrace {
-    origin: Origin,
-    name: String,
-    header: Map<String, Value>,
-    /// The devices of all sections; empty if the trace has no sections.
-    devices: Vec<u32>,
-    /// The section to read.
-    section: usize,
-    failures: Option<u64>,
-    conditions: Option<RecordedConditions>,
-    start: Option<Arc<StartState>>,
-    budget: Budget,
+/// Opens a trace and reads its header. Of a trace of several devices, it is the first.
+///
+/// # Errors
+/// [`FileError`] if the file cannot be read or is not a binary trace.
+pub fn open(source: impl Into<Source>) -> Result<TraceFile, FileError> {
+    of_section(InputFile::open(source)?, 0)
 }
 
-impl BinaryTrace {
-    /// Opens a trace and reads its header. Of a trace of several devices, it is the first.
-    ///
-    /// # Errors
-    /// [`FileError`] if the file cannot be read or is not a binary trace.
-    pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
-        Self::of_section(InputFile::open(source)?, 0)
-    }
-
-    /// A section of a trace, or the whole if it has none.
-    pub(super) fn of_section(file: InputFile, section: usize) -> Result<Self, FileError> {
-        let origin = file.origin().clone();
-        let budget = file.budget();
-        let mut reader = Reader::new(file.into_content(), budget);
-        let mut read = || {
-            let header = reader.header()?;
-            let sections = reader.enter(&header, section)?;
-            let recorded = sections.recorded(section);
-            let conditions = recorded.conditions()?;
-            let start = recorded.start(reader.start()?)?;
-            Ok(Self {
-                name: stem(origin.path()),
-                origin: origin.clone(),
-                header,
-                devices: sections.devices,
-                section,
-                failures: recorded.failures,
-                conditions,
-                start: start.map(Arc::new),
-                budget,
-            })
-        };
-        let read: Result<_, Reason> = read();
-        read.map_err(|reason| reader.error(origin.path(), reason))
-    }
-
-    /// The description that the recorder wrote.
-    #[must_use]
-    pub fn header(&self) -> &Map<String, Value> {
-        &self.header
-    }
-
-    /// The numbers of the devices of a trace of several, in the order of their sections.
-    #[must_use]
-    pub fn devices(&self) -> &[u32] {
-        &self.devices
-    }
+/// A section of a trace, or the whole if it has none.
+pub(super) fn of_section(file: InputFile, section: usize) -> Result<TraceFile, FileError> {
+    let origin = file.origin().clone();
+    let budget = file.budget();
+    let mut reader = Reader::new(file.into_content(), budget);
+    let mut read = || {
+        let header = reader.header()?;
+        let sections = reader.enter(&header, section)?;
+        let recorded = sections.recorded(section);
+        let conditions = recorded.conditions()?;
+        let start = recorded.start(reader.start()?)?;
+        Ok(TraceFile {
+            is_binary: true,
+            name: stem(origin.path()),
+            origin: origin.clone(),
+            header,
+            devices: sections.devices,
+            section,
+            failures: recorded.failures,
+            conditions,
+            start: start.map(Arc::new),
+            budget,
+        })
+    };
+    let read: Result<_, Reason> = read();
+    read.map_err(|reason| reader.error(origin.path(), reason))
 }
 
-impl Workload for BinaryTrace {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let file = InputFile::of(self.origin.clone())?;
-        let mut reader = Reader::new(file.into_content(), self.budget);
-        let mut read = || {
-            let header = reader.header()?;
-            reader.enter(&header, self.section)?;
-            reader.start()?;
-            let mut course = Course::new(self.failures);
-            while let Some(op) = reader.next()? {
-                match course.send(op, sink) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => return Ok(Some(error)),
-                }
+/// Sends all operations of a binary trace.
+pub(super) fn emit(trace: &TraceFile, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+    let file = InputFile::of(trace.origin.clone())?;
+    let mut reader = Reader::new(file.into_content(), trace.budget);
+    let mut read = || {
+        let header = reader.header()?;
+        reader.enter(&header, trace.section)?;
+        reader.start()?;
+        let mut course = Course::new(trace.failures);
+        while let Some(op) = reader.next()? {
+            match course.send(op, sink) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return Ok(Some(error)),
             }
-            Ok(None)
-        };
-        match read() {
-            Ok(None) => Ok(()),
-            Ok(Some(error)) => Err(error),
-            Err(reason) => Err(reader.error(self.origin.path(), reason).into()),
         }
-    }
-
-    fn start(&self) -> Option<&Arc<StartState>> {
-        self.start.as_ref()
-    }
-
-    fn recorded_failures(&self) -> Option<u64> {
-        self.failures
-    }
-
-    fn conditions(&self) -> Option<&RecordedConditions> {
-        self.conditions.as_ref()
-    }
-
-    fn budget(&self) -> Budget {
-        self.budget
+        Ok(None)
+    };
+    match read() {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) => Err(error),
+        Err(reason) => Err(reader.error(trace.origin.path(), reason).into()),
     }
 }
 

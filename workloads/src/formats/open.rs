@@ -1,6 +1,6 @@
 //! Recognises and opens input files.
 
-use super::binary::{self, BinaryTrace};
+use super::binary;
 use super::file::{FileError, InputFile};
 use super::minimalloc::{self, InstanceFile};
 use super::rmm::{self, RmmLog};
@@ -38,18 +38,16 @@ impl DeviceSections {
     /// [`FileError`] if the file cannot be read up to them.
     pub fn open(&self, index: usize) -> Result<Box<dyn Workload>, FileError> {
         let file = InputFile::of(self.origin.clone())?;
-        Ok(match file.start().starts_with(&binary::MAGIC) {
-            true => Box::new(BinaryTrace::of_section(file, index)?),
-            false => Box::new(TraceFile::of_section(file, index)?),
-        })
+        Ok(Box::new(open_section(file, index)?))
     }
 }
 
-/// A trace, if it has no sections.
-fn whole_or_devices<T: Workload + 'static>(trace: T, origin: Origin, devices: Vec<u32>) -> Opened {
-    match devices.is_empty() {
-        true => Opened::Workload(Box::new(trace)),
-        false => Opened::Devices(DeviceSections { origin, devices }),
+/// Opens a section of a trace in either form, or the whole if it has none.
+fn open_section(file: InputFile, section: usize) -> Result<TraceFile, FileError> {
+    if file.start().starts_with(&binary::MAGIC) {
+        binary::of_section(file, section)
+    } else {
+        TraceFile::of_section(file, section)
     }
 }
 
@@ -63,21 +61,20 @@ pub fn open(source: impl Into<Source>) -> Result<Opened, FileError> {
     if snapshot::read::is_snapshot(file.start()) {
         return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
     }
-    let origin = file.origin().clone();
-    if file.start().starts_with(&binary::MAGIC) {
-        let trace = BinaryTrace::of_section(file, 0)?;
-        let devices = trace.devices().to_owned();
-        return Ok(whole_or_devices(trace, origin, devices));
-    }
     let first_line = file.start().split(|&byte| byte == b'\n').next();
     let text = str::from_utf8(first_line.unwrap_or_default()).unwrap_or_default();
     Ok(Opened::Workload(match text.trim_end_matches('\r') {
         rmm::COLUMNS => Box::new(RmmLog::new(file)?),
         header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
         _ => {
-            let trace = TraceFile::of_section(file, 0)?;
-            let devices = trace.devices().to_owned();
-            return Ok(whole_or_devices(trace, origin, devices));
+            let trace = open_section(file, 0)?;
+            if !trace.devices.is_empty() {
+                let TraceFile {
+                    origin, devices, ..
+                } = trace;
+                return Ok(Opened::Devices(DeviceSections { origin, devices }));
+            }
+            Box::new(trace)
         }
     }))
 }

@@ -11,6 +11,8 @@ mod consistent;
 pub mod coverage;
 mod device;
 mod emptied;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod limit;
 pub mod origin;
 pub mod read;

@@ -84,6 +84,7 @@ use serde_json::{Map, Value};
 use self::event::{Event, LiveIds};
 use self::start::{StartLines, is_of_start};
 pub use self::write::{write, write_devices};
+use super::binary;
 use super::file::{FileError, InputFile, Lines};
 use super::scopes::Scopes;
 use super::sections::Sections;
@@ -98,27 +99,28 @@ use crate::start::parts::PER_PART;
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
-/// A trace in a file.
+/// A trace in a file, as text or [in binary form](super::binary).
 #[derive(Clone, PartialEq, Debug)]
 pub struct TraceFile {
-    origin: Origin,
-    name: String,
-    header: Map<String, Value>,
+    pub(super) is_binary: bool,
+    pub(super) origin: Origin,
+    pub(super) name: String,
+    pub(super) header: Map<String, Value>,
     /// The devices of all sections; empty if the trace has no sections.
-    devices: Vec<u32>,
+    pub(super) devices: Vec<u32>,
     /// The section to read.
-    section: usize,
-    failures: Option<u64>,
-    conditions: Option<RecordedConditions>,
-    start: Option<Arc<StartState>>,
-    budget: Budget,
+    pub(super) section: usize,
+    pub(super) failures: Option<u64>,
+    pub(super) conditions: Option<RecordedConditions>,
+    pub(super) start: Option<Arc<StartState>>,
+    pub(super) budget: Budget,
 }
 
 impl TraceFile {
-    /// Opens a trace and reads its header. Of a trace of several devices, it is the first.
+    /// Opens a trace as text and reads its header. Of a trace of several devices, it is the first.
     ///
     /// # Errors
-    /// [`FileError`] if the file cannot be read or is not a trace.
+    /// [`FileError`] if the file cannot be read or is not a trace as text.
     pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
         Self::of_section(InputFile::open(source)?, 0)
     }
@@ -148,6 +150,7 @@ impl TraceFile {
         let start = recorded.start(parts.0);
         let start = start.map_err(|reason| FileError::new(origin.path(), reason))?;
         Ok(Self {
+            is_binary: false,
             name: stem(origin.path()),
             header,
             devices,
@@ -179,6 +182,9 @@ impl Workload for TraceFile {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        if self.is_binary {
+            return binary::emit(self, sink);
+        }
         let mut lines = InputFile::of(self.origin.clone())?.lines();
         read_header(&mut lines)?;
         let file = self.origin.path();

@@ -141,32 +141,17 @@ impl StartState {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::MempoolId;
-    use coalesce_alloc::driver::StreamId;
     use coalesce_alloc::release::Release;
-    use coalesce_alloc::stats::PoolKind;
 
     use super::*;
+    use crate::formats::snapshot::fixture;
 
     const MIB: u64 = 1 << 20;
     const CONF: &str = "expandable_segments:True";
 
     /// An expandable segment with a block in use and a free one.
     fn segment(mib: u64) -> SegmentInfo {
-        let address = DeviceAddr(mib * MIB);
-        let free = address.offset(4 * MIB);
-        SegmentInfo {
-            device: 0,
-            address,
-            stream: StreamId::DEFAULT,
-            kind: PoolKind::Large,
-            pool: MempoolId::DEFAULT,
-            is_expandable: true,
-            blocks: vec![
-                BlockInfo::new(address, 4 * MIB, 3 * MIB, BlockState::ActiveAllocated),
-                BlockInfo::new(free, 16 * MIB, 0, BlockState::Inactive),
-            ],
-        }
+        fixture::segment(&format!("{mib}M pages | 4M/3M -16M"))
     }
 
     #[test]

@@ -1,40 +1,28 @@
 //! Where the segments of a start state lie, and what of them is left on a smaller device.
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::sim::SimConfig;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
-use coalesce_alloc::stats::PoolKind;
+use coalesce_alloc::snapshot::SegmentInfo;
 
 use super::{FIRST, RANGE, StartState, without_free_pages};
+use crate::formats::snapshot::fixture;
 
 const MIB: u64 = 1 << 20;
 const EXPANDABLE: &str = "expandable_segments:True";
 
 /// A segment at an address in MiB, with blocks of these sizes in MiB: negative ones are free.
 fn segment(mib: u64, stream: u32, is_expandable: bool, blocks: &[i64]) -> SegmentInfo {
-    let address = DeviceAddr(mib * MIB);
-    let mut next = address;
-    let mut block = |&mib: &i64| {
-        let bytes = mib.unsigned_abs() * MIB;
-        let (state, requested) = match mib > 0 {
-            true => (BlockState::ActiveAllocated, bytes - 1),
-            false => (BlockState::Inactive, 0),
-        };
-        let block = BlockInfo::new(next, bytes, requested, state);
-        next = next.offset(bytes);
-        block
-    };
+    let blocks = blocks.iter().map(|&mib| match mib {
+        1.. => format!("{mib}M/{} ", mib * (1 << 20) - 1),
+        _ => format!("{mib}M "),
+    });
     SegmentInfo {
         device: 3,
-        address,
         stream: StreamId::nth(stream),
-        kind: PoolKind::Large,
-        pool: MempoolId::DEFAULT,
         is_expandable,
-        blocks: blocks.iter().map(&mut block).collect(),
+        ..fixture::segment(&format!("{mib}M | {}", blocks.collect::<String>()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Binary traces.
 
 use coalesce_workloads::Workload;
-use coalesce_workloads::formats::binary::{self, BinaryTrace};
+use coalesce_workloads::formats::binary;
 use proptest::proptest;
 
 use crate::examples::{almost, examples};
@@ -19,7 +19,7 @@ const READ: Most = Most {
 
 fn check(bytes: &[u8], file: &Scratch) {
     let path = file.holding(bytes);
-    let opened = READ.during(bytes, || BinaryTrace::open(path));
+    let opened = READ.during(bytes, || binary::open(path));
     let Ok(opened) = opened.map_err(|error| error.to_string()) else {
         return;
     };
@@ -29,7 +29,7 @@ fn check(bytes: &[u8], file: &Scratch) {
     let expected = operations(&opened).expect("it was read before");
     let mut written = Vec::new();
     binary::write(&opened, opened.header(), &mut written).expect("it was read before");
-    let again = BinaryTrace::open(file.holding(&written)).expect("what was written is a trace");
+    let again = binary::open(file.holding(&written)).expect("what was written is a trace");
     assert_eq!(
         operations(&again).expect("what was written is a trace"),
         expected

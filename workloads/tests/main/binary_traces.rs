@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coalesce_alloc::{MempoolId, PoolCall};
 
-use coalesce_workloads::formats::binary::{self, BinaryTrace};
+use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::formats::{Opened, open};
@@ -13,7 +13,8 @@ use coalesce_workloads::surroundings::Change;
 use proptest::prelude::*;
 use serde_json::Map;
 
-use crate::common::{TRACE, events, operations, write_file};
+use crate::cases;
+use crate::common::{TRACE, events, operations, unescaped, write_file};
 
 fn packed(workload: &dyn Workload) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -119,7 +120,7 @@ proptest! {
     #[test]
     fn all_operations_survive(program in programs()) {
         let path = write_file("survives.trace", &packed(&program));
-        let again = BinaryTrace::open(&path).unwrap();
+        let again = binary::open(&path).unwrap();
         prop_assert_eq!(operations(&again).unwrap(), operations(&program).unwrap());
     }
 
@@ -128,7 +129,7 @@ proptest! {
         let original = text(&program);
         let csv = TraceFile::open(write_file("itself.csv", &original)).unwrap();
         prop_assert_eq!(operations(&csv).unwrap(), operations(&program).unwrap());
-        let binary = BinaryTrace::open(write_file("itself.trace", &packed(&csv))).unwrap();
+        let binary = binary::open(write_file("itself.trace", &packed(&csv))).unwrap();
         prop_assert_eq!(text(&binary), original);
     }
 
@@ -136,11 +137,11 @@ proptest! {
     fn a_file_that_ends_early_or_late_is_refused(program in programs(), at: prop::sample::Index) {
         let mut bytes = packed(&program);
         let cut = write_file("cut.trace", &bytes[..at.index(bytes.len())]);
-        let read = BinaryTrace::open(&cut).map_err(|error| error.to_string());
+        let read = binary::open(&cut).map_err(|error| error.to_string());
         let read = read.and_then(|it| operations(&it).map_err(|error| error.to_string()));
         prop_assert!(read.is_err());
         bytes.push(0);
-        let late = BinaryTrace::open(write_file("late.trace", &bytes)).unwrap();
+        let late = binary::open(write_file("late.trace", &bytes)).unwrap();
         let error = operations(&late).unwrap_err().to_string();
         prop_assert!(error.ends_with("more bytes follow the end of the trace"), "{}", error);
     }
@@ -153,7 +154,7 @@ fn every_reader_recognises_it_also_compressed() {
     let mut bytes = Vec::new();
     binary::write(&csv, csv.header(), &mut bytes).unwrap();
     assert!(bytes.len() < TRACE.len() / 2, "{} bytes", bytes.len());
-    let trace = BinaryTrace::open(write_file("plain.trace", &bytes)).unwrap();
+    let trace = binary::open(write_file("plain.trace", &bytes)).unwrap();
     assert_eq!(trace.header(), csv.header());
     for (name, bytes) in [
         ("opened.trace", bytes.clone()),
@@ -171,140 +172,22 @@ fn every_reader_recognises_it_also_compressed() {
 fn tags_beyond_those_with_places_are_written_in_full() {
     let choice = |number: u32| (0, 0, 1, 0, format!("{}", number % 70_000));
     let program = Program((0..140_000).map(choice).collect());
-    let trace = BinaryTrace::open(write_file("tags.trace", &packed(&program))).unwrap();
+    let trace = binary::open(write_file("tags.trace", &packed(&program))).unwrap();
     assert_eq!(operations(&trace).unwrap(), operations(&program).unwrap());
 }
 
 #[test]
 fn errors_name_the_byte_and_the_reason() {
-    const HEAD: &[u8] = b"\x8bTRACE\r\n\x01\x00";
-    let cases: [(&str, &[u8], &[u8], &str); 22] = [
-        ("magic", b"\x8bTRACE\r\n", b"", "byte 8: the file ends here"),
-        (
-            "version",
-            b"\x8bTRACE\r\n\x04\x00",
-            b"",
-            "byte 8: a binary trace of version 4",
-        ),
-        (
-            "header",
-            b"\x8bTRACE\r\n\x01\x01x",
-            b"",
-            "byte 9: the header is not a JSON object",
-        ),
-        (
-            "text",
-            b"\x8bTRACE\r\n\x01\x05{",
-            b"",
-            "byte 9: a text of 5 bytes, but the file ends after 1 bytes",
-        ),
-        (
-            "bomb",
-            HEAD,
-            b"\x03\xff\xff\xff\xff\x0f",
-            "byte 10: a text of 4294967295 bytes; expected at most",
-        ),
-        (
-            "utf8",
-            HEAD,
-            b"\x03\x01\xff",
-            "byte 10: a text that is not UTF-8",
-        ),
-        (
-            "cut",
-            HEAD,
-            b"\x04",
-            "byte 11: the file ends after 1 events without a mark of its end",
-        ),
-        (
-            "inside",
-            HEAD,
-            b"\x04\x00\x80",
-            "byte 11: the file ends within an event",
-        ),
-        ("kind", HEAD, b"\x07", "byte 10: 0x07 is not an event"),
-        ("flag", HEAD, b"\x09\x00", "byte 10: 0x09 is not an event"),
-        (
-            "number",
-            HEAD,
-            b"\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
-            "byte 10: a number of more than 64 bits",
-        ),
-        (
-            "free",
-            HEAD,
-            b"\x01\x00",
-            "byte 10: no allocation is in slot 0",
-        ),
-        (
-            "twice",
-            HEAD,
-            b"\x00\x01\x00\x00\x08\x01\x01\x01",
-            "byte 14: id 0 is already live",
-        ),
-        (
-            "tag",
-            HEAD,
-            b"\x00\x01\x02",
-            "byte 10: tag 2, but there are only 0",
-        ),
-        (
-            "count",
-            HEAD,
-            b"\x04\x06\x02",
-            "byte 11: the end of 2 events after 1",
-        ),
-        (
-            "failure",
-            HEAD,
-            b"\x20\x01\x00\x00",
-            "byte 10: a failed request that the header does not count",
-        ),
-        (
-            "pool",
-            HEAD,
-            b"\x0f\x00\x01\x0f\x00\x01",
-            "byte 13: requests already go to pool (0, 1)",
-        ),
-        ("capture", HEAD, b"\x2f", "byte 10: no capture is under way"),
-        (
-            "segments",
-            b"\x8bTRACE\r\n\x02\x00",
-            b"\x01\x01\x00\x00\x01\x00\x00\x00",
-            "byte 11: segments without their settings",
-        ),
-        (
-            "segment",
-            b"\x8bTRACE\r\n\x02\x00",
-            b"\x01\x01\x00\x00\x04\x00\x00\x00",
-            "byte 11: 4 are no flags of a segment",
-        ),
-        (
-            "recorded",
-            b"\x8bTRACE\r\n\x02\x0e{\"coalesce\":1}",
-            b"",
-            "byte 9: the header, under 'coalesce': invalid type",
-        ),
-        (
-            "missing",
-            b"\x8bTRACE\r\n\x02\x1b{\"coalesce\":{\"failures\":1}}",
-            b"\x00\x06\x00",
-            "byte 38: 1 of the failures that the header counts are missing",
-        ),
-    ];
-    for (name, head, rest, expected) in cases {
-        let path = write_file(&format!("{name}.trace"), &[head, rest].concat());
-        let read = BinaryTrace::open(&path).map_err(|error| error.to_string());
-        let read = read.and_then(|it| operations(&it).map_err(|error| error.to_string()));
-        let error = read.unwrap_err();
-        let full = format!("{}, {expected}", path.display());
-        assert!(error.starts_with(&full), "{name}: {error}");
-    }
-    let unfit = [HEAD, b"\x02\x00\x80\x80\x80\x80\x10"].concat();
-    let unfit = BinaryTrace::open(write_file("stream.trace", &unfit)).unwrap();
-    let error = operations(&unfit).unwrap_err().to_string();
-    assert!(
-        error.contains("stream 4294967296; expected a number"),
-        "{error}"
-    );
+    cases::check("tests/cases/not-binary-traces.txt", |bytes| {
+        let path = write_file("wrong.trace", &unescaped(bytes));
+        let read = match open(&path) {
+            Ok(Opened::Workload(workload)) => {
+                operations(&*workload).map_err(|error| error.to_string())
+            }
+            Ok(_) => panic!("no sections"),
+            Err(error) => Err(error.to_string()),
+        };
+        let place = format!("{}, ", path.display());
+        read.unwrap_err().strip_prefix(&place).unwrap().to_owned()
+    });
 }

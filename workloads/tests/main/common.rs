@@ -102,6 +102,27 @@ pub fn assert_frees_all(workload: &dyn Workload) {
     assert!(live.is_empty(), "{name} keeps {} allocations", live.len());
 }
 
+/// The bytes of a text in which `\xff`, `\n` and their like stand for one byte each. `(none)` are no bytes.
+pub fn unescaped(text: &str) -> Vec<u8> {
+    let mut rest = text.strip_prefix("(none)").unwrap_or(text).bytes();
+    let mut bytes = Vec::new();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next().unwrap() {
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b'x' => {
+                    let digits = [rest.next(), rest.next()].map(|digit| char::from(digit.unwrap()));
+                    u8::from_str_radix(&String::from_iter(digits), 16).unwrap()
+                }
+                other => other,
+            },
+            byte => byte,
+        });
+    }
+    bytes
+}
+
 #[track_caller]
 pub fn assert_contains(text: &str, expected: &str) {
     assert!(text.contains(expected), "no '{expected}' in: {text}");

@@ -1,6 +1,8 @@
 //! The tests of this package, one binary. The fuzz targets are separate: they count allocations of the
 //! host, and `scripts/fuzz` instruments them.
 
+#[path = "../../src/cases.rs"]
+mod cases;
 mod common;
 mod elsewhere;
 
@@ -17,7 +19,6 @@ mod fragmentation;
 mod gone_pools;
 mod limits;
 mod models;
-mod opcodes;
 mod parameter_ranges;
 mod pickles;
 mod placement;

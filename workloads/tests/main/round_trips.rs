@@ -11,7 +11,7 @@ use coalesce_alloc::registry;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::DeviceStats;
-use coalesce_workloads::formats::binary::{self, BinaryTrace};
+use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::trace::{self, TraceFile};
@@ -99,7 +99,7 @@ fn traces(name: &str, workload: &dyn Workload) -> [Box<dyn Workload>; 2] {
         |ending: &str, bytes: &[u8]| -> PathBuf { write_file(&format!("{name}.{ending}"), bytes) };
     [
         Box::new(TraceFile::open(file("csv", &csv)).unwrap()),
-        Box::new(BinaryTrace::open(file("trace", &packed)).unwrap()),
+        Box::new(binary::open(file("trace", &packed)).unwrap()),
     ]
 }
 

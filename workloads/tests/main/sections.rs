@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use coalesce_workloads::Input;
 use coalesce_workloads::formats::binary;
-use coalesce_workloads::formats::trace::{self, TraceFile};
+use coalesce_workloads::formats::trace;
 use coalesce_workloads::formats::{Device, DeviceSections, Opened, open};
 use proptest::prelude::*;
 use serde_json::Map;
@@ -113,102 +113,6 @@ fn listing(devices: &str, lines: &str) -> String {
 
 const TWO: &str = "{\"device\": 0}, {\"device\": 3}";
 
-#[test]
-fn errors_name_the_line_and_the_section() {
-    let zero = "device,-1,0,0,0\nalloc,0,1,0,\n";
-    let three = "device,-1,0,0,3\nalloc,0,1,0,\n";
-    let cases = [
-        (
-            "twice_listed",
-            listing("{\"device\": 1}, {\"device\": 1}", ""),
-            "line 1: the header, under 'coalesce': device 1 appears twice",
-        ),
-        (
-            "unnumbered",
-            listing("{\"device\": 0}, {\"failures\": 1}", ""),
-            "line 1: the header, under 'coalesce': each object of the list needs a 'device'",
-        ),
-        (
-            "no_list",
-            listing("", ""),
-            "line 1: the header, under 'coalesce': a list without devices",
-        ),
-        (
-            "other_conditions",
-            listing(
-                "{\"device\": 0, \"conditions\": {\"device\": 1, \"conf\": \"\", \"torch\": \"2.11\", \"addresses\": \"up\"}}",
-                "",
-            ),
-            "line 1: the header, under 'coalesce': device 0 has the conditions of device 1",
-        ),
-        (
-            "twice",
-            listing(TWO, &format!("{zero}{zero}")),
-            "line 5: a second section of device 0",
-        ),
-        (
-            "before",
-            listing(TWO, &format!("alloc,0,1,0,\n{zero}{three}")),
-            "line 3: 'alloc,0,1,0,' before the first section; by the header, 'device,-1,0,0,0' comes next",
-        ),
-        (
-            "order",
-            listing(TWO, &format!("{three}{zero}")),
-            "line 3: a section of device 3; by the header, 'device,-1,0,0,0' comes next",
-        ),
-        (
-            "more",
-            listing(TWO, &format!("{zero}{three}device,-1,0,0,4\n")),
-            "line 7: a section of device 4; the header does not list it",
-        ),
-        (
-            "malformed",
-            listing(TWO, "device,-1,0,0,x\n"),
-            "line 3: 'device,-1,0,0,x' in place of 'device,-1,0,0,NUMBER'",
-        ),
-        (
-            "unlisted",
-            format!("{COLUMNS}\n{zero}"),
-            "line 2: a section of device 0; the header must list all devices under 'coalesce'",
-        ),
-        (
-            "broken",
-            listing(TWO, &format!("{zero}{three}free,7,1,0,\n")),
-            "line 7: free of id 7, which is not live",
-        ),
-    ];
-    for (name, text, expected) in cases {
-        let path = write_file(&format!("{name}.csv"), text.as_bytes());
-        let last = Input::open(&(&path).into(), None).and_then(|input| {
-            let devices = TraceFile::open(&path)?.devices().len();
-            let last = (devices > 1).then_some(3);
-            let read = operations(&*input.workload).map(|_| ());
-            match last {
-                Some(last) => Ok((read, Some(Input::open(&(&path).into(), Some(last))?))),
-                None => Ok((read, None)),
-            }
-        });
-        let error = match last {
-            Err(error) => error.to_string(),
-            Ok((Err(error), _)) => error.to_string(),
-            Ok((Ok(()), input)) => {
-                let workload = input.expect("an error").workload;
-                operations(&*workload).unwrap_err().to_string()
-            }
-        };
-        let full = format!("{}, {expected}", path.display());
-        assert!(error.starts_with(&full), "{name}: {error}");
-    }
-    let path = write_file("ends.csv", listing(TWO, zero).as_bytes());
-    let error = operations(&TraceFile::open(&path).unwrap())
-        .unwrap_err()
-        .to_string();
-    assert_contains(
-        &error,
-        "ends without all its sections; by the header, 'device,-1,0,0,3' comes next",
-    );
-}
-
 /// What is wrong in one section does not matter to the others.
 #[test]
 fn a_section_that_is_not_read_may_be_broken() {
@@ -255,24 +159,4 @@ fn a_device_is_chosen_by_its_number() {
     assert!(opened(None).is_ok() && opened(Some(2)).is_ok());
     let error = opened(Some(0)).err().unwrap().to_string();
     assert_eq!(error, format!("{}: no device 0, only 2", path.display()));
-}
-
-#[test]
-fn the_binary_form_lists_its_devices() {
-    for (name, head, expected) in [
-        (
-            "listed_in_2",
-            &b"\x8bTRACE\r\n\x02\x1b{\"coalesce\":[{\"device\":1}]}"[..],
-            "byte 9: the header lists devices, which version 2 has not",
-        ),
-        (
-            "unlisted_in_3",
-            &b"\x8bTRACE\r\n\x03\x00"[..],
-            "byte 9: the header does not list the devices",
-        ),
-    ] {
-        let path = write_file(&format!("{name}.trace"), head);
-        let error = open(&path).err().unwrap().to_string();
-        assert_eq!(error, format!("{}, {expected}", path.display()));
-    }
 }

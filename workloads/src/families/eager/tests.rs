@@ -37,21 +37,10 @@ fn temporaries_are_freed_after_their_operator() {
         let x = input(eager);
         let y = eager.add(eager.tanh(&x), eager.gelu(&x));
         drop(y);
-        eager.mark("y is dropped");
+        eager.mark("dropped");
     });
-    let expected = [
-        "+input",
-        "+tanh",
-        "+gelu",
-        "+add",
-        "-tanh",
-        "-gelu",
-        "-add",
-        "y is dropped",
-        "-input",
-        "end",
-    ];
-    assert_eq!(events, expected);
+    let expected = "+input +tanh +gelu +add -tanh -gelu -add dropped -input end";
+    assert_eq!(events.join(" "), expected);
 }
 
 #[test]
@@ -64,26 +53,10 @@ fn gradients_accumulate_in_place_if_not_shared() {
         eager.mark("cleared");
         x.clear_gradient();
     });
-    let backward: Vec<&str> = events
-        .iter()
-        .map(String::as_str)
-        .skip_while(|event| *event != "backward")
-        .collect();
-    let expected = [
-        "backward",
-        "+ones_like",
-        "+gelu_backward",
-        "+tanh_backward",
-        "-tanh",
-        "-tanh_backward",
-        "-ones_like",
-        "cleared",
-        "-gelu_backward",
-        "-add",
-        "-_to_copy",
-        "end",
-    ];
-    assert_eq!(backward, expected);
+    let events = events.join(" ");
+    let expected = "backward +ones_like +gelu_backward +tanh_backward -tanh -tanh_backward -ones_like \
+                    cleared -gelu_backward -add -_to_copy end";
+    assert!(events.ends_with(expected), "{events}");
 }
 
 #[test]
@@ -119,10 +92,11 @@ fn a_gradient_that_two_inputs_share_is_added_to_a_copy() {
         eager.backward(&y);
         x.clear_gradient();
     });
-    let backward = events.iter().skip_while(|event| *event != "backward");
-    let backward: Vec<&String> = backward.collect();
-    let expected = ["backward", "+ones_like", "+add", "-ones_like", "-add"];
-    assert_eq!(backward[..5], expected);
+    let events = events.join(" ");
+    assert!(
+        events.contains("backward +ones_like +add -ones_like -add "),
+        "{events}"
+    );
 }
 
 #[test]

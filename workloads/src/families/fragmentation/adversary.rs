@@ -19,39 +19,24 @@
 
 mod contiguous;
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use self::contiguous::Contiguous;
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse_if, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Robson's construction against best fit, a worst case for every allocator that cannot move blocks.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Adversary {
-    /// Name in results.
-    pub name: String,
-    /// Bytes of the smallest block, the unit of all sizes.
-    #[serde(with = "crate::families::byte_count")]
-    pub unit_bytes: u64,
-    /// Most live bytes; fewer than 2^24 units.
-    #[serde(with = "crate::families::byte_count")]
-    pub live_bytes: u64,
-    /// Rounds; the blocks of the last one have 2^rounds units.
-    pub rounds: u64,
-}
-
-impl Default for Adversary {
-    /// Up to the largest blocks of the small pool, 1 MiB.
-    fn default() -> Self {
-        Self {
-            name: "adversary".to_owned(),
-            unit_bytes: 512,
-            live_bytes: 16 << 20,
-            rounds: 11,
-        }
+family! {
+    /// Robson's construction against best fit, a worst case for every allocator that cannot move blocks.
+    ///
+    /// Default: Up to the largest blocks of the small pool, 1 MiB.
+    pub struct Adversary as "adversary" {
+        /// Bytes of the smallest block, the unit of all sizes.
+        #[serde(with = "crate::families::byte_count")]
+        pub unit_bytes: u64 = 512,
+        /// Most live bytes; fewer than 2^24 units.
+        #[serde(with = "crate::families::byte_count")]
+        pub live_bytes: u64 = 16 << 20,
+        /// Rounds; the blocks of the last one have 2^rounds units.
+        pub rounds: u64 = 11,
     }
 }
 

@@ -5,49 +5,29 @@
 //! state, and its speed: 100 million events take seconds. It lacks the regularity of real programs, which
 //! caches depend on.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Random sizes and lifetimes below a cap.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Churn {
-    /// Name in results.
-    pub name: String,
-    /// Allocations and frees, without the frees at the end.
-    pub events: u64,
-    /// Most live bytes.
-    #[serde(with = "crate::families::byte_count")]
-    pub cap_bytes: u64,
-    /// Most live blocks; below 2^24.
-    pub cap_blocks: u64,
-    /// Smallest bit length of a block's size: 10 means at least 512 B.
-    pub min_bits: u64,
-    /// Largest bit length of a block's size: 26 means less than 64 MiB.
-    pub max_bits: u64,
-    /// Streams, one of them drawn at random for each block.
-    pub streams: u64,
-    /// Seed of sizes, lifetimes and streams.
-    pub seed: u64,
-}
-
-impl Default for Churn {
-    fn default() -> Self {
-        Self {
-            name: "churn".to_owned(),
-            events: 100_000,
-            cap_bytes: 1 << 30,
-            cap_blocks: 100_000,
-            min_bits: 1,
-            max_bits: 26,
-            streams: 1,
-            seed: 5,
-        }
+family! {
+    /// Random sizes and lifetimes below a cap.
+    pub struct Churn as "churn" {
+        /// Allocations and frees, without the frees at the end.
+        pub events: u64 = 100_000,
+        /// Most live bytes.
+        #[serde(with = "crate::families::byte_count")]
+        pub cap_bytes: u64 = 1 << 30,
+        /// Most live blocks; below 2^24.
+        pub cap_blocks: u64 = 100_000,
+        /// Smallest bit length of a block's size: 10 means at least 512 B.
+        pub min_bits: u64 = 1,
+        /// Largest bit length of a block's size: 26 means less than 64 MiB.
+        pub max_bits: u64 = 26,
+        /// Streams, one of them drawn at random for each block.
+        pub streams: u64 = 1,
+        /// Seed of sizes, lifetimes and streams.
+        pub seed: u64 = 5,
     }
 }
 

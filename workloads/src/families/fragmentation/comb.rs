@@ -6,44 +6,26 @@
 //! memory and can serve no request: reserved memory beyond the requested grows with the square of the
 //! rounds. Gaps of mixed sizes and small teeth, which would fit old gaps, are not covered.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Gaps between long-lived blocks, requested again slightly larger.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Comb {
-    /// Name in results.
-    pub name: String,
-    /// Teeth per round, with as many gaps; fewer than 2^24 in all rounds together.
-    pub teeth: u64,
-    /// Bytes of a tooth, which lives until the end.
-    #[serde(with = "crate::families::byte_count")]
-    pub tooth_bytes: u64,
-    /// Bytes of a gap in the first round.
-    #[serde(with = "crate::families::byte_count")]
-    pub gap_bytes: u64,
-    /// Bytes that gaps grow by from round to round.
-    #[serde(with = "crate::families::byte_count")]
-    pub growth_bytes: u64,
-    /// Rounds.
-    pub rounds: u64,
-}
-
-impl Default for Comb {
-    fn default() -> Self {
-        Self {
-            name: "comb".to_owned(),
-            teeth: 16,
-            tooth_bytes: 16 << 20,
-            gap_bytes: 2 << 20,
-            growth_bytes: 1 << 20,
-            rounds: 14,
-        }
+family! {
+    /// Gaps between long-lived blocks, requested again slightly larger.
+    pub struct Comb as "comb" {
+        /// Teeth per round, with as many gaps; fewer than 2^24 in all rounds together.
+        pub teeth: u64 = 16,
+        /// Bytes of a tooth, which lives until the end.
+        #[serde(with = "crate::families::byte_count")]
+        pub tooth_bytes: u64 = 16 << 20,
+        /// Bytes of a gap in the first round.
+        #[serde(with = "crate::families::byte_count")]
+        pub gap_bytes: u64 = 2 << 20,
+        /// Bytes that gaps grow by from round to round.
+        #[serde(with = "crate::families::byte_count")]
+        pub growth_bytes: u64 = 1 << 20,
+        /// Rounds.
+        pub rounds: u64 = 14,
     }
 }
 

@@ -6,47 +6,28 @@
 //! allocator can coalesce them; blocks of different segments cannot be coalesced. Buffers that grow in
 //! place are not covered.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Buffers that grow by copying, in steps or by a factor.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Growth {
-    /// Name in results.
-    pub name: String,
-    /// Buffers, which grow in turn; below 2^24.
-    pub buffers: u64,
-    /// Initial bytes of a buffer.
-    #[serde(with = "crate::families::byte_count")]
-    pub bytes: u64,
-    /// New size in percent of the old size: 200 doubles it.
-    pub percent: u64,
-    /// Bytes added to that.
-    #[serde(with = "crate::families::byte_count")]
-    pub add_bytes: u64,
-    /// Most bytes of a buffer; beyond it the round ends and all buffers are freed.
-    #[serde(with = "crate::families::byte_count")]
-    pub most_bytes: u64,
-    /// Rounds from the first size to the last.
-    pub rounds: u64,
-}
-
-impl Default for Growth {
-    fn default() -> Self {
-        Self {
-            name: "growth".to_owned(),
-            buffers: 8,
-            bytes: 4 << 20,
-            percent: 100,
-            add_bytes: 1 << 20,
-            most_bytes: 128 << 20,
-            rounds: 2,
-        }
+family! {
+    /// Buffers that grow by copying, in steps or by a factor.
+    pub struct Growth as "growth" {
+        /// Buffers, which grow in turn; below 2^24.
+        pub buffers: u64 = 8,
+        /// Initial bytes of a buffer.
+        #[serde(with = "crate::families::byte_count")]
+        pub bytes: u64 = 4 << 20,
+        /// New size in percent of the old size: 200 doubles it.
+        pub percent: u64 = 100,
+        /// Bytes added to that.
+        #[serde(with = "crate::families::byte_count")]
+        pub add_bytes: u64 = 1 << 20,
+        /// Most bytes of a buffer; beyond it the round ends and all buffers are freed.
+        #[serde(with = "crate::families::byte_count")]
+        pub most_bytes: u64 = 128 << 20,
+        /// Rounds from the first size to the last.
+        pub rounds: u64 = 2,
     }
 }
 

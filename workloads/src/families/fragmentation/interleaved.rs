@@ -7,57 +7,36 @@
 //! The default is the textbook case: ten tensors of 1024 × 1024 floats, every other one freed, then one of
 //! 4096 × 4096. 20 MiB are free, and none of it can serve 64 MiB.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Every k-th block freed, then larger blocks requested.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fragmentation {
-    /// Name in results.
-    pub name: String,
-    /// Blocks per round; `blocks`, `large` and `small` are each below 2^24.
-    pub blocks: u64,
-    /// Bytes of a block; with `jitter` up to an eighth more.
-    #[serde(with = "crate::families::byte_count")]
-    pub bytes: u64,
-    /// Whether block sizes vary.
-    pub jitter: bool,
-    /// One block in this many is freed.
-    pub every: u64,
-    /// Blocks of `large_bytes` requested afterwards, meant not to fit a hole.
-    pub large: u64,
-    /// Bytes of a large block.
-    #[serde(with = "crate::families::byte_count")]
-    pub large_bytes: u64,
-    /// Blocks of half a hole requested afterwards.
-    pub small: u64,
-    /// Rounds.
-    pub rounds: u64,
-    /// Seed of sizes and of the order of the last frees.
-    pub seed: u64,
-}
-
-impl Default for Fragmentation {
-    /// The textbook case: every other 4 MiB of 40 MiB is free, and 64 MiB are requested.
-    fn default() -> Self {
-        Self {
-            name: "fragmentation".to_owned(),
-            blocks: 10,
-            bytes: 4 << 20,
-            jitter: false,
-            every: 2,
-            large: 1,
-            large_bytes: 64 << 20,
-            small: 0,
-            rounds: 1,
-            seed: 0,
-        }
+family! {
+    /// Every k-th block freed, then larger blocks requested.
+    ///
+    /// Default: the textbook case: every other 4 MiB of 40 MiB is free, and 64 MiB are requested.
+    pub struct Fragmentation as "fragmentation" {
+        /// Blocks per round; `blocks`, `large` and `small` are each below 2^24.
+        pub blocks: u64 = 10,
+        /// Bytes of a block; with `jitter` up to an eighth more.
+        #[serde(with = "crate::families::byte_count")]
+        pub bytes: u64 = 4 << 20,
+        /// Whether block sizes vary.
+        pub jitter: bool = false,
+        /// One block in this many is freed.
+        pub every: u64 = 2,
+        /// Blocks of `large_bytes` requested afterwards, meant not to fit a hole.
+        pub large: u64 = 1,
+        /// Bytes of a large block.
+        #[serde(with = "crate::families::byte_count")]
+        pub large_bytes: u64 = 64 << 20,
+        /// Blocks of half a hole requested afterwards.
+        pub small: u64 = 0,
+        /// Rounds.
+        pub rounds: u64 = 1,
+        /// Seed of sizes and of the order of the last frees.
+        pub seed: u64 = 0,
     }
 }
 

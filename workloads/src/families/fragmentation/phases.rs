@@ -6,33 +6,32 @@
 //! small blocks first, memory for both phases is reserved; with large blocks first, memory for one.
 //! Allocations that live through both phases are not covered.
 
-use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Two alternating phases with different block sizes, in either order.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Phases {
-    /// Name in results.
-    pub name: String,
-    /// Blocks of phase A; below 2^24.
-    pub a_blocks: u64,
-    /// Bytes of a block of phase A.
-    #[serde(with = "crate::families::byte_count")]
-    pub a_bytes: u64,
-    /// Blocks of phase B; below 2^24.
-    pub b_blocks: u64,
-    /// Bytes of a block of phase B.
-    #[serde(with = "crate::families::byte_count")]
-    pub b_bytes: u64,
-    /// Order of the phases in a round: `a_then_b` or `b_then_a`.
-    pub order: Order,
-    /// Rounds of both phases.
-    pub rounds: u64,
+family! {
+    /// Two alternating phases with different block sizes, in either order.
+    ///
+    /// Default: the same number of bytes in both phases: 60 × 12 MiB and 12 × 60 MiB.
+    pub struct Phases as "phases" {
+        /// Blocks of phase A; below 2^24.
+        pub a_blocks: u64 = 60,
+        /// Bytes of a block of phase A.
+        #[serde(with = "crate::families::byte_count")]
+        pub a_bytes: u64 = 12 << 20,
+        /// Blocks of phase B; below 2^24.
+        pub b_blocks: u64 = 12,
+        /// Bytes of a block of phase B.
+        #[serde(with = "crate::families::byte_count")]
+        pub b_bytes: u64 = 60 << 20,
+        /// Order of the phases in a round: `a_then_b` or `b_then_a`.
+        pub order: Order = Order::AThenB,
+        /// Rounds of both phases.
+        pub rounds: u64 = 10,
+    }
 }
 
 /// The order of the phases.
@@ -43,21 +42,6 @@ pub enum Order {
     AThenB,
     /// B, then A.
     BThenA,
-}
-
-impl Default for Phases {
-    /// The same number of bytes in both phases: 60 × 12 MiB and 12 × 60 MiB.
-    fn default() -> Self {
-        Self {
-            name: "phases".to_owned(),
-            a_blocks: 60,
-            a_bytes: 12 << 20,
-            b_blocks: 12,
-            b_bytes: 60 << 20,
-            order: Order::AThenB,
-            rounds: 10,
-        }
-    }
 }
 
 impl Workload for Phases {

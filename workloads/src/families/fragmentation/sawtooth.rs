@@ -4,49 +4,30 @@
 //! scattered. This shows the cost of a changing size under a constant peak: blocks split for one tooth
 //! are too small, or slightly too large, for the next. Different sizes at the same time are not covered.
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Memory fills to a peak and empties to a floor, each time with another block size.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sawtooth {
-    /// Name in results.
-    pub name: String,
-    /// Most live bytes at the top of a tooth.
-    #[serde(with = "crate::families::byte_count")]
-    pub peak_bytes: u64,
-    /// Most live bytes between teeth.
-    #[serde(with = "crate::families::byte_count")]
-    pub floor_bytes: u64,
-    /// Fewest bytes of a block; the peak holds fewer than 2^24 of them.
-    #[serde(with = "crate::families::byte_count")]
-    pub min_bytes: u64,
-    /// Most bytes of a block.
-    #[serde(with = "crate::families::byte_count")]
-    pub max_bytes: u64,
-    /// Teeth.
-    pub teeth: u64,
-    /// Seed of sizes, and of which blocks survive.
-    pub seed: u64,
-}
-
-impl Default for Sawtooth {
-    fn default() -> Self {
-        Self {
-            name: "sawtooth".to_owned(),
-            peak_bytes: 2 << 30,
-            floor_bytes: 128 << 20,
-            min_bytes: 2 << 20,
-            max_bytes: 48 << 20,
-            teeth: 40,
-            seed: 3,
-        }
+family! {
+    /// Memory fills to a peak and empties to a floor, each time with another block size.
+    pub struct Sawtooth as "sawtooth" {
+        /// Most live bytes at the top of a tooth.
+        #[serde(with = "crate::families::byte_count")]
+        pub peak_bytes: u64 = 2 << 30,
+        /// Most live bytes between teeth.
+        #[serde(with = "crate::families::byte_count")]
+        pub floor_bytes: u64 = 128 << 20,
+        /// Fewest bytes of a block; the peak holds fewer than 2^24 of them.
+        #[serde(with = "crate::families::byte_count")]
+        pub min_bytes: u64 = 2 << 20,
+        /// Most bytes of a block.
+        #[serde(with = "crate::families::byte_count")]
+        pub max_bytes: u64 = 48 << 20,
+        /// Teeth.
+        pub teeth: u64 = 40,
+        /// Seed of sizes, and of which blocks survive.
+        pub seed: u64 = 3,
     }
 }
 

@@ -7,57 +7,35 @@
 
 use std::collections::VecDeque;
 
-use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
-
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// A few blocks outlive the rest and pin their segments.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
-#[serde(default, deny_unknown_fields)]
-pub struct Survivors {
-    /// Name in results.
-    pub name: String,
-    /// Blocks of a generation; times `lifetime` + 1 below 2^24.
-    pub blocks: u64,
-    /// Fewest bytes of a block.
-    #[serde(with = "crate::families::byte_count")]
-    pub min_bytes: u64,
-    /// Most bytes of a block.
-    #[serde(with = "crate::families::byte_count")]
-    pub max_bytes: u64,
-    /// One block in this many survives its generation.
-    pub every: u64,
-    /// Generations after which survivors are freed.
-    pub lifetime: u64,
-    /// Whether the program empties the cache after each generation.
-    pub empty_cache: bool,
-    /// Bytes of a short-lived block after each generation; 0 for none.
-    #[serde(with = "crate::families::byte_count")]
-    pub large_bytes: u64,
-    /// Generations.
-    pub generations: u64,
-    /// Seed of sizes.
-    pub seed: u64,
-}
-
-impl Default for Survivors {
-    fn default() -> Self {
-        Self {
-            name: "survivors".to_owned(),
-            blocks: 200,
-            min_bytes: 1 << 20,
-            max_bytes: 6 << 20,
-            every: 10,
-            lifetime: 4,
-            empty_cache: true,
-            large_bytes: 512 << 20,
-            generations: 40,
-            seed: 4,
-        }
+family! {
+    /// A few blocks outlive the rest and pin their segments.
+    pub struct Survivors as "survivors" {
+        /// Blocks of a generation; times `lifetime` + 1 below 2^24.
+        pub blocks: u64 = 200,
+        /// Fewest bytes of a block.
+        #[serde(with = "crate::families::byte_count")]
+        pub min_bytes: u64 = 1 << 20,
+        /// Most bytes of a block.
+        #[serde(with = "crate::families::byte_count")]
+        pub max_bytes: u64 = 6 << 20,
+        /// One block in this many survives its generation.
+        pub every: u64 = 10,
+        /// Generations after which survivors are freed.
+        pub lifetime: u64 = 4,
+        /// Whether the program empties the cache after each generation.
+        pub empty_cache: bool = true,
+        /// Bytes of a short-lived block after each generation; 0 for none.
+        #[serde(with = "crate::families::byte_count")]
+        pub large_bytes: u64 = 512 << 20,
+        /// Generations.
+        pub generations: u64 = 40,
+        /// Seed of sizes.
+        pub seed: u64 = 4,
     }
 }
 

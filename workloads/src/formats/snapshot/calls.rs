@@ -241,124 +241,21 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::sync::Arc;
-
-    use coalesce_alloc::driver::{DeviceAddr, StreamId};
-
-    use super::super::{Frame, Stack, StackId};
+mod tests {
     use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// An entry of a history on the default stream.
-    pub(in super::super) fn entry(action: Action, addr: u64, size: u64) -> TraceEntry {
-        TraceEntry {
-            action,
-            addr: DeviceAddr(addr),
-            size,
-            stream: StreamId::DEFAULT,
-            time_us: 0,
-        }
-    }
-
-    fn recording(entries: &[(Action, u64, u64)]) -> Recording {
-        let entries = entries
-            .iter()
-            .map(|&(action, addr, size)| entry(action, addr, size));
-        Recording {
-            entries: entries.collect(),
-            ..Recording::default()
-        }
-    }
-
-    fn kinds(recording: &Recording, collects_garbage: bool) -> Vec<(CallKind, Range<usize>)> {
-        let calls = calls(recording, collects_garbage).into_iter();
-        calls.map(|call| (call.kind, call.entries())).collect()
-    }
-
-    /// Returns a segment and takes one of `size` bytes, with a peak of `peak` bytes at another time.
-    fn returned_and_taken(size: u64, peak: u64) -> Recording {
-        recording(&[
-            (Action::SegmentAlloc, MIB, peak),
-            (Action::Alloc, MIB, peak),
-            (Action::FreeRequested, MIB, peak),
-            (Action::FreeCompleted, MIB, peak),
-            (Action::SegmentFree, MIB, peak),
-            (Action::SegmentAlloc, 9 * MIB, size),
-            (Action::Alloc, 9 * MIB, size),
-            (Action::Snapshot, 0, 0),
-        ])
-    }
+    use crate::cases;
+    use crate::formats::snapshot::fixture::recording;
 
     #[test]
-    fn segments_returned_by_a_malloc_are_distinguished_from_empty_cache() {
-        let first = (CallKind::Malloc, 0..2);
-        let free = (CallKind::Free, 2..4);
-        let end = (CallKind::Snapshot, 7..8);
-        let retry = [
-            first.clone(),
-            free.clone(),
-            (CallKind::Malloc, 4..7),
-            end.clone(),
-        ];
-        let emptied = [
-            first,
-            free,
-            (CallKind::EmptyCache, 4..5),
-            (CallKind::Malloc, 5..7),
-            end,
-        ];
-        let scarce = returned_and_taken(2 * MIB, 2 * MIB);
-        assert_eq!(kinds(&scarce, false), retry);
-
-        let mut roomy = returned_and_taken(2 * MIB, 2 * MIB);
-        let more = [
-            entry(Action::SegmentAlloc, 20 * MIB, 9 * MIB),
-            entry(Action::Alloc, 20 * MIB, 9 * MIB),
-        ];
-        roomy.entries.extend(more);
-        let more = (CallKind::Malloc, 8..10);
-        assert_eq!(
-            kinds(&roomy, false),
-            [&emptied[..], std::slice::from_ref(&more)].concat()
-        );
-        assert_eq!(kinds(&roomy, true), [&retry[..], &[more]].concat());
-    }
-
-    #[test]
-    fn stacks_outweigh_the_room_there_was() {
-        let frame = |name: &str| Stack {
-            frames: vec![Arc::new(Frame {
-                name: name.to_owned(),
-                filename: "train.py".to_owned(),
-                line: 1,
-            })],
-        };
-        let mut recording = returned_and_taken(2 * MIB, 2 * MIB);
-        recording.stacks = vec![Stack::default(), frame("malloc"), frame("empty_cache")];
-        recording.entry_stacks = [0, 1, 0, 0, 2, 1, 1, 0].map(StackId).to_vec();
-        assert_eq!(kinds(&recording, false)[2].0, CallKind::EmptyCache);
-        recording.entry_stacks[4] = StackId(1);
-        assert_eq!(kinds(&recording, false)[2].0, CallKind::Malloc);
-    }
-
-    #[test]
-    fn frees_that_wait_are_found_completed_by_a_malloc() {
-        let recording = recording(&[
-            (Action::FreeCompleted, 5 * MIB, 512),
-            (Action::FreeRequested, MIB, 512),
-            (Action::FreeRequested, 2 * MIB, 512),
-            (Action::FreeCompleted, 2 * MIB, 512),
-            (Action::FreeCompleted, MIB, 512),
-            (Action::Oom, 0, 512),
-        ]);
-        let expected = [
-            (CallKind::Completions, 0..1),
-            (CallKind::FreeRequest, 1..2),
-            (CallKind::Free, 2..4),
-            (CallKind::FailedMalloc, 4..6),
-        ];
-        assert_eq!(kinds(&recording, false), expected);
+    fn entries_are_of_calls() {
+        cases::check("src/formats/snapshot/cases/calls.txt", |text| {
+            let recording = recording(text);
+            let settings = recording.settings().unwrap().settings;
+            let calls = calls(&recording, settings.garbage_collection_threshold() > 0.0);
+            let told = calls
+                .iter()
+                .map(|call| format!("{:?} {:?}", call.kind, call.entries()));
+            told.collect::<Vec<_>>().join(", ")
+        });
     }
 }

@@ -138,25 +138,8 @@ fn overlapping(
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::MempoolId;
-    use coalesce_alloc::driver::StreamId;
-    use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
-    use coalesce_alloc::stats::PoolKind;
-
-    use super::super::calls::tests::entry;
     use super::*;
-
-    fn free_segment(address: DeviceAddr, size: u64) -> SegmentInfo {
-        SegmentInfo {
-            device: 0,
-            address,
-            stream: StreamId::DEFAULT,
-            kind: PoolKind::Large,
-            pool: MempoolId::DEFAULT,
-            is_expandable: true,
-            blocks: vec![BlockInfo::new(address, size, 0, BlockState::Inactive)],
-        }
-    }
+    use crate::formats::snapshot::fixture::{entry, recording};
 
     fn ranges(parts: &[(u64, u64)]) -> Ranges {
         Ranges(parts.iter().copied().collect())
@@ -270,20 +253,18 @@ mod tests {
 
     #[test]
     fn what_is_left_is_the_state_at_the_end() {
-        let recording = |segments: &[(u64, u64)]| Recording {
-            entries: vec![
-                entry(Action::SegmentMap, 100, 10),
-                entry(Action::SegmentMap, 110, 10),
-            ],
-            segments: segments
-                .iter()
-                .map(|&(address, bytes)| free_segment(DeviceAddr(address), bytes))
-                .collect(),
-            ..Recording::default()
+        let is_consistent = |segments: &str| {
+            let entries = "segment_map 100 10\nsegment_map 110 10\n";
+            is_consistent(&recording(&(entries.to_owned() + segments)))
         };
-        assert!(is_consistent(&recording(&[(100, 20)])));
-        for segments in [&[][..], &[(100, 10)], &[(100, 21)], &[(100, 10), (105, 15)]] {
-            assert!(!is_consistent(&recording(segments)), "{segments:?}");
+        assert!(is_consistent("segment 100 pages | -20"));
+        for segments in [
+            "",
+            "segment 100 pages | -10",
+            "segment 100 pages | -21",
+            "segment 100 pages | -10\nsegment 105 pages | -15",
+        ] {
+            assert!(!is_consistent(segments), "{segments}");
         }
     }
 }

@@ -152,182 +152,52 @@ fn memory_at_end(segments: &[SegmentInfo]) -> MemoryUse {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::StreamId;
-    use coalesce_alloc::history::TraceEntry;
-    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
-    use coalesce_alloc::stats::PoolKind;
-
     use super::*;
-
-    /// A segment that is reserved before the first entry, which allocates a block in it.
-    fn warm(conf: &str, pool: MempoolId) -> Recording {
-        const SIZE: u64 = 2 << 20;
-        let address = DeviceAddr(SIZE);
-        let block = BlockInfo::new(address, SIZE, SIZE, BlockState::ActiveAllocated);
-        Recording {
-            conf: Some(conf.to_owned()),
-            entries: vec![TraceEntry {
-                action: Action::Alloc,
-                addr: address,
-                size: SIZE,
-                stream: StreamId::DEFAULT,
-                time_us: 0,
-            }],
-            segments: vec![SegmentInfo {
-                device: 0,
-                address,
-                stream: StreamId::DEFAULT,
-                kind: PoolKind::Large,
-                pool,
-                is_expandable: false,
-                blocks: vec![block],
-            }],
-            ..Recording::default()
-        }
-    }
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{recording, short};
 
     #[test]
-    fn what_a_replay_cannot_follow_allows_estimates_only() {
-        let plain = warm("", MempoolId::DEFAULT).coverage();
-        assert_eq!(plain.extent, Extent::BeginningMissing);
-        assert!(!plain.allows_estimates_only());
-        let pools = warm("", MempoolId(0, 1)).coverage();
-        assert!(pools.has_private_pools && !pools.allows_estimates_only());
-        let collected = warm("garbage_collection_threshold:0.8", MempoolId::DEFAULT).coverage();
-        assert!(collected.lacks_ages && collected.allows_estimates_only());
-    }
-
-    #[test]
-    fn a_part_is_missing_if_memory_was_reserved_before_the_first_entry() {
-        let warm = warm("", MempoolId::DEFAULT);
-        let coverage = |entries: Vec<TraceEntry>, segments: Vec<SegmentInfo>| {
-            let recording = Recording {
-                entries,
-                segments,
-                ..warm.clone()
-            };
-            recording.coverage()
-        };
-        let alloc = warm.entries[0];
-        let of = |action| TraceEntry { action, ..alloc };
-        let (taken, returned) = (of(Action::SegmentAlloc), of(Action::SegmentFree));
-        let (freed, requested) = (of(Action::FreeCompleted), of(Action::FreeRequested));
-        let quiet = vec![of(Action::Snapshot), of(Action::Oom)];
-        let here = || warm.segments.clone();
-        let reserved = |start, end, peak| (start * alloc.size, end * alloc.size, peak * alloc.size);
-        use Extent::{BeginningMissing, Complete, NoHistory};
-        for (entries, segments, extent, (start, end, peak)) in [
-            (vec![], here(), NoHistory, reserved(1, 1, 1)),
-            (quiet.clone(), here(), NoHistory, reserved(1, 1, 1)),
-            (
-                [&quiet[..], &[alloc]].concat(),
-                here(),
-                BeginningMissing,
-                reserved(1, 1, 1),
-            ),
-            (vec![taken, alloc], here(), Complete, reserved(0, 1, 1)),
-            (quiet, vec![], Complete, reserved(0, 0, 0)),
-            (vec![], vec![], Complete, reserved(0, 0, 0)),
-            (vec![returned], vec![], BeginningMissing, reserved(1, 0, 1)),
-            (
-                vec![taken, alloc, requested, freed, returned],
-                vec![],
-                Complete,
-                reserved(0, 0, 1),
-            ),
-        ] {
-            let count = entries.len();
-            let found = coverage(entries, segments);
-            assert_eq!((found.extent, found.entries), (extent, count), "{found:?}");
-            let bytes = [
+    fn coverage_is_found_in_entries_and_segments() {
+        cases::check("src/formats/snapshot/cases/coverage.txt", |text| {
+            let found = recording(text).coverage();
+            assert_eq!(found.is_complete(), found.extent == Extent::Complete);
+            let [before, in_use, end, peak] = [
                 found.start.reserved_bytes,
+                found.start.in_use_bytes,
                 found.end.reserved_bytes,
                 found.peak_reserved_bytes,
-            ];
-            assert_eq!(bytes, [start, end, peak]);
-            assert_eq!(found.is_complete(), extent == Complete);
-            assert!(!found.has_private_pools && !found.lacks_ages);
-        }
-        let complete = Recording {
-            conf: Some("garbage_collection_threshold:0.8".to_owned()),
-            entries: vec![taken, alloc],
-            ..warm.clone()
-        };
-        assert!(!complete.coverage().allows_estimates_only());
-    }
-
-    #[test]
-    fn blocks_in_use_before_the_first_entry_are_counted_once() {
-        let entry = |action, addr, size| TraceEntry {
-            action,
-            addr: DeviceAddr(addr),
-            size,
-            stream: StreamId::DEFAULT,
-            time_us: 0,
-        };
-        use Action::{Alloc, FreeCompleted, FreeRequested};
-        let block =
-            |addr, requested, state| BlockInfo::new(DeviceAddr(addr), 1000, requested, state);
-        let (used, pending) = (BlockState::ActiveAllocated, BlockState::ActivePendingFree);
-        let in_use = |entries: &[TraceEntry], blocks: Vec<BlockInfo>| {
-            let segment = SegmentInfo {
-                blocks,
-                ..warm("", MempoolId::DEFAULT).segments[0].clone()
-            };
-            let recording = Recording {
-                entries: entries.to_vec(),
-                segments: vec![segment],
-                ..Recording::default()
-            };
-            recording.coverage().start.in_use_bytes
-        };
-        // Still there at the end, of a known and of an unknown size.
-        let left = || {
-            vec![
-                block(1000, 7, used),
-                block(2000, 0, pending),
-                block(3000, 9, BlockState::Inactive),
             ]
-        };
-        assert_eq!(in_use(&[], left()), 1007);
-        assert_eq!(in_use(&[entry(Alloc, 1000, 7)], left()), 1000);
-        assert_eq!(in_use(&[entry(FreeRequested, 2000, 30)], left()), 37);
-        // Freed, in one entry or in two; and used again by others.
-        let completed = entry(FreeCompleted, 5000, 50);
-        let freed = [entry(FreeRequested, 5000, 50), completed];
-        let again = [
-            entry(Alloc, 5000, 60),
-            entry(FreeRequested, 5000, 60),
-            entry(FreeCompleted, 5000, 60),
-        ];
-        assert_eq!(in_use(&[completed], vec![]), 50);
-        assert_eq!(in_use(&freed, vec![]), 50);
-        assert_eq!(in_use(&[&freed[..], &again, &again].concat(), vec![]), 50);
-        assert_eq!(in_use(&again, vec![]), 0);
-        assert_eq!(
-            in_use(
-                &[&[completed][..], &again[..1]].concat(),
-                vec![block(5000, 60, used)]
-            ),
-            50
-        );
+            .map(short);
+            let mut told = format!(
+                "{:?}, {} entries: {before} reserved and {in_use} in use before, {end} at the end, at most {peak}",
+                found.extent, found.entries
+            );
+            for (holds, what) in [
+                (found.has_private_pools, ", private pools"),
+                (found.lacks_ages, ", no ages"),
+                (found.allows_estimates_only(), ", estimates only"),
+            ] {
+                told += if holds { what } else { "" };
+            }
+            told
+        });
     }
 
     #[test]
     fn as_many_entries_as_a_ring_buffer_has_may_have_lost_others() {
-        let coverage = |extent, entries| Coverage {
-            extent,
-            entries,
-            ..warm("", MempoolId::DEFAULT).coverage()
+        let may_have = |extent, entries| {
+            let coverage = Coverage {
+                extent,
+                entries,
+                ..Recording::default().coverage()
+            };
+            coverage.may_have_dropped_entries()
         };
-        let missing =
-            |entries| coverage(Extent::BeginningMissing, entries).may_have_dropped_entries();
+        let missing = |entries| may_have(Extent::BeginningMissing, entries);
         assert_eq!(
             [999, 1000, 1001, 65_000].map(missing),
             [false, true, false, true]
         );
-        for extent in [Extent::Complete, Extent::NoHistory] {
-            assert!(!coverage(extent, 1000).may_have_dropped_entries());
-        }
+        assert!(!may_have(Extent::Complete, 1000) && !may_have(Extent::NoHistory, 1000));
     }
 }

@@ -58,64 +58,26 @@ fn go_down_in_chunks(starts: &[DeviceAddr]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::StreamId;
-    use coalesce_alloc::history::TraceEntry;
-
     use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{entry, number};
 
     #[test]
     fn the_direction_of_most_segments_is_the_address_policy() {
-        let recording = |starts: &[u64]| Recording {
-            entries: starts
-                .iter()
-                .map(|&start| TraceEntry {
-                    action: Action::SegmentAlloc,
-                    addr: DeviceAddr(start),
-                    size: 1,
-                    stream: StreamId::DEFAULT,
-                    time_us: 0,
-                })
-                .collect(),
-            ..Recording::default()
-        };
-        let policy = |starts: &[u64]| recording(starts).address_policy();
-        assert_eq!(policy(&[1, 2, 3, 2, 5]), Some(AddressPolicy::Up));
-        assert_eq!(policy(&[9, 8, 12, 7, 6]), Some(AddressPolicy::Down));
-        assert_eq!(policy(&[4]), None);
-        let chunks = |starts: &[u64]| starts.iter().map(|start| start << 25).collect::<Vec<_>>();
-        assert_eq!(
-            policy(&chunks(&[9, 8, 12, 7, 6])),
-            Some(AddressPolicy::Cuda)
+        cases::check(
+            "src/formats/snapshot/cases/address-policies.txt",
+            |starts| {
+                let starts = starts.split(' ').filter(|start| *start != "none");
+                let entries = starts.map(|start| match start.strip_prefix('p') {
+                    Some(pages) => entry(Action::SegmentMap, number(pages), 1),
+                    None => entry(Action::SegmentAlloc, number(start), 1),
+                });
+                let recording = Recording {
+                    entries: entries.collect(),
+                    ..Recording::default()
+                };
+                format!("{:?}", recording.address_policy())
+            },
         );
-        let with_filled_holes = chunks(&[9, 8, 7, 8, 9, 6, 7, 8, 9]);
-        assert_eq!(policy(&with_filled_holes), Some(AddressPolicy::Cuda));
-        // Equally many upwards and downwards, the same address again, and none.
-        for starts in [&[][..], &[4, 5, 4], &[4, 4], &[4, 5, 5, 4]] {
-            assert_eq!(policy(starts), None, "{starts:?}");
-        }
-        // As many below all earlier ones as above, and only half of those below at the start of a chunk.
-        assert_eq!(policy(&chunks(&[9, 8, 10, 8])), Some(AddressPolicy::Down));
-        let half = [9 << 25, 8 << 25, (7 << 25) + 512];
-        assert_eq!(policy(&half), Some(AddressPolicy::Down));
-        let most = [9 << 25, 8 << 25, (7 << 25) + 512, 6 << 25];
-        assert_eq!(policy(&most), Some(AddressPolicy::Cuda));
-        // The first does not count.
-        assert_eq!(
-            policy(&[9 << 25, (8 << 25) + 512]),
-            Some(AddressPolicy::Down)
-        );
-        let filled = [
-            9 << 25,
-            8 << 25,
-            9 << 25,
-            8 << 25,
-            (9 << 25) - 512,
-            10 << 25,
-        ];
-        assert_eq!(policy(&filled), Some(AddressPolicy::Up));
-        // Other entries are no segments.
-        let mut other = recording(&[4, 5]);
-        other.entries[1].action = Action::SegmentMap;
-        assert_eq!(other.address_policy(), None);
     }
 }

@@ -49,46 +49,26 @@ pub(super) fn emptied_alone(
 
 #[cfg(test)]
 mod tests {
-    use Action::{FreeCompleted, SegmentFree, SegmentUnmap};
-    use coalesce_alloc::history::Action;
-
-    use super::super::calls::tests::entry;
     use super::*;
-
-    /// The pools from which entries return memory, and how many of them are about pools that are emptied alone. Pool 0 is
-    /// the default pool.
-    fn emptied(of: &[(Action, u64)]) -> (Vec<u64>, usize) {
-        let entries: Vec<_> = of.iter().map(|&(action, _)| entry(action, 0, 0)).collect();
-        let pool_of = |index: usize| MempoolId(0, of[index].1);
-        let all = 0..entries.len();
-        let pools = emptied_pools(&entries, all.clone(), pool_of);
-        let alone = emptied_alone(&entries, all, pool_of);
-        assert_eq!(alone.start, 0);
-        (pools.iter().map(|pool| pool.1).collect(), alone.end)
-    }
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{entries, number};
 
     #[test]
     fn pools_are_emptied_alone_before_the_default_pools_are() {
-        let free = |pool| (SegmentFree, pool);
-        assert_eq!(emptied(&[]), (vec![], 0));
-        assert_eq!(emptied(&[free(3)]), (vec![3], 1));
-        assert_eq!(emptied(&[free(3), free(0), free(2)]), (vec![3, 2], 1));
-        assert_eq!(emptied(&[free(0), free(3)]), (vec![3], 0));
-        let pages = (SegmentUnmap, 2);
-        assert_eq!(emptied(&[free(3), pages, free(3)]), (vec![3, 2], 3));
-    }
-
-    #[test]
-    fn a_pool_that_is_emptied_waits_for_its_own_blocks() {
-        let (free, completed) = (|pool| (SegmentFree, pool), |pool| (FreeCompleted, pool));
-        assert_eq!(emptied(&[completed(3), free(3)]), (vec![3], 2));
-        // Blocks of another pool complete, too.
-        assert_eq!(emptied(&[completed(2), free(3)]), (vec![3], 0));
-        assert_eq!(
-            emptied(&[completed(3), completed(0), free(3)]),
-            (vec![3], 0)
-        );
-        assert_eq!(emptied(&[completed(3)]), (vec![], 0));
-        assert_eq!(emptied(&[free(3), completed(2), free(2)]), (vec![3, 2], 3));
+        cases::check("src/formats/snapshot/cases/emptied.txt", |text| {
+            let of: Vec<&str> = text.split(", ").filter(|entry| *entry != "none").collect();
+            let entries = entries(
+                &of.iter()
+                    .map(|entry| format!("{entry} 0\n"))
+                    .collect::<String>(),
+            );
+            let pool_of = |index: usize| MempoolId(0, number(of[index].split_once(' ').unwrap().1));
+            let all = 0..entries.len();
+            let pools = emptied_pools(&entries, all.clone(), pool_of);
+            let alone = emptied_alone(&entries, all, pool_of);
+            assert_eq!(alone.start, 0);
+            let pools: Vec<u64> = pools.iter().map(|pool| pool.1).collect();
+            format!("{pools:?}, {} alone", alone.end)
+        });
     }
 }

@@ -188,4 +188,24 @@ fn meaningful(frame: &Frame) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::stack;
+
+    #[test]
+    fn stacks_tell_who_allocated() {
+        cases::check("src/formats/snapshot/cases/stacks.txt", |text| {
+            let stack = stack(if text == "(none)" { "" } else { text });
+            let place = |frame: Option<&Frame>| frame.map_or("nobody".to_owned(), Frame::place);
+            format!(
+                "origin '{}', operator {:?}, {} is blamed, the library is {}\n{}",
+                stack.origin(),
+                stack.operator(),
+                place(stack.blamed()),
+                place(stack.library()),
+                stack.readable().join("\n")
+            )
+        });
+    }
+}

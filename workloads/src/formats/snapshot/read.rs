@@ -278,3 +278,6 @@ impl<'a> Reader<'a> {
         finished.filter(is_used).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -359,4 +359,32 @@ impl Past<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use coalesce_alloc::release::Release;
+
+    use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{recording, shown};
+
+    /// The segments at the start and what is unknown of it.
+    fn rewound(text: &str) -> Result<Vec<String>, RecordingError> {
+        let recording = recording(text);
+        let start = rewind(&recording, &recording.settings_in(Release::DEFAULT)?)?;
+        assert_eq!(start.is_warm(), !start.segments.is_empty());
+        let segments = start.segments.iter();
+        let segments = segments.map(|segment| shown(segment, &start.guessed));
+        Ok(segments.chain(start.remarks).collect())
+    }
+
+    #[test]
+    fn entries_are_undone() {
+        cases::check(
+            "src/formats/snapshot/cases/rewind.txt",
+            |text| match rewound(text) {
+                Ok(start) if start.is_empty() => "nothing".to_owned(),
+                Ok(start) => start.join("\n"),
+                Err(error) => error.to_string(),
+            },
+        );
+    }
+}

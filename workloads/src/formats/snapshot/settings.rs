@@ -85,6 +85,7 @@ pub fn without(conf: &str, keys: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::snapshot::fixture::recording;
 
     fn settings(conf: &str) -> Result<KnownSettings, SettingsError> {
         let recording = Recording {
@@ -124,36 +125,20 @@ mod tests {
 
     #[test]
     fn unrecorded_settings_are_taken_from_the_segments() {
-        use coalesce_alloc::MempoolId;
-        use coalesce_alloc::driver::{DeviceAddr, StreamId};
-        use coalesce_alloc::snapshot::SegmentInfo;
-        use coalesce_alloc::stats::PoolKind;
-
-        use crate::formats::snapshot::calls::tests::entry;
-
-        let segment = |is_expandable| SegmentInfo {
-            device: 0,
-            address: DeviceAddr(1),
-            stream: StreamId::DEFAULT,
-            kind: PoolKind::Large,
-            pool: MempoolId::DEFAULT,
-            is_expandable,
-            blocks: Vec::new(),
-        };
-        let conf = |entries: &[Action], segments: &[bool], conf: Option<&str>| {
-            let recording = Recording {
-                conf: conf.map(str::to_owned),
-                entries: entries.iter().map(|&action| entry(action, 1, 1)).collect(),
-                segments: segments.iter().map(|&is| segment(is)).collect(),
-                ..Recording::default()
-            };
-            recording.settings().unwrap().conf
-        };
-        use Action::{Alloc, SegmentAlloc, SegmentMap};
-        let expandable = "expandable_segments:True";
-        assert_eq!(conf(&[Alloc, SegmentMap], &[], None), expandable);
-        assert_eq!(conf(&[], &[false, true], None), expandable);
-        assert_eq!(conf(&[Alloc, SegmentAlloc], &[false], None), "");
-        assert_eq!(conf(&[SegmentMap], &[true], Some("")), "");
+        for (text, expected) in [
+            (
+                "conf unknown\nalloc 1 1\nsegment_map 1 1",
+                "expandable_segments:True",
+            ),
+            (
+                "conf unknown\nsegment 1\nsegment 1 pages",
+                "expandable_segments:True",
+            ),
+            ("conf unknown\nalloc 1 1\nsegment_alloc 1 1\nsegment 1", ""),
+            ("segment_map 1 1\nsegment 1 pages", ""),
+        ] {
+            let conf = recording(text).settings().unwrap().conf;
+            assert_eq!(conf, expected, "{text}");
+        }
     }
 }

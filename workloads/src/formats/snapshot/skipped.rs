@@ -58,118 +58,20 @@ pub(super) fn actions(entries: &[TraceEntry]) -> Vec<Action> {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::{DeviceAddr, StreamId};
-
     use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::entries;
 
     #[test]
     fn actions_are_skipped_if_others_prove_that_they_happened() {
-        let life = [Alloc, FreeRequested, FreeCompleted];
-        let history = [[SegmentAlloc].as_slice(), &life, &life, &[SegmentFree]].concat();
-        let skipped = |without: &[Action], history: &[Action]| {
-            let kept = history.iter().filter(|action| !without.contains(action));
-            let entry = |&action| TraceEntry {
-                action,
-                addr: DeviceAddr(512),
-                size: 512,
-                stream: StreamId::DEFAULT,
-                time_us: 0,
-            };
-            actions(&kept.map(entry).collect::<Vec<_>>())
-        };
-        for without in [
-            &[][..],
-            &[Alloc],
-            &[FreeRequested],
-            &[FreeCompleted],
-            &[FreeRequested, FreeCompleted],
-        ] {
-            assert_eq!(skipped(without, &history), without);
-        }
-        let twice = [&history[..], &history].concat();
-        assert_eq!(skipped(&[SegmentFree], &twice), [SegmentFree]);
-        assert_eq!(skipped(&[SegmentAlloc], &twice), [SegmentAlloc]);
-        // The beginning is missing, or the end was not reached.
-        for history in [&history[3..4], &history[2..4], &history[..3], &history[..2]] {
-            assert_eq!(skipped(&[], history), []);
-        }
-    }
-
-    /// The skipped actions of a history of these entries about some addresses.
-    fn skipped(history: &[(Action, u64)]) -> Vec<Action> {
-        let entries = history.iter().map(|&(action, addr)| TraceEntry {
-            action,
-            addr: DeviceAddr(addr),
-            size: 512,
-            stream: StreamId::DEFAULT,
-            time_us: 0,
+        cases::check("src/formats/snapshot/cases/skipped.txt", |text| {
+            let entries = entries(&(text.replace(", ", " 512\n") + " 512"));
+            let skipped = actions(&entries);
+            if skipped.is_empty() {
+                return "nothing".to_owned();
+            }
+            let names: Vec<&str> = skipped.iter().map(|action| action.name()).collect();
+            names.join(", ")
         });
-        actions(&entries.collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn each_proof_is_about_one_address() {
-        for (first, then, proven) in [
-            (Alloc, Alloc, &[FreeRequested, FreeCompleted][..]),
-            (FreeRequested, Alloc, &[FreeCompleted]),
-            (Alloc, FreeCompleted, &[FreeRequested]),
-            (FreeCompleted, FreeRequested, &[Alloc]),
-            (FreeCompleted, FreeCompleted, &[Alloc]),
-            (FreeRequested, FreeRequested, &[Alloc, FreeCompleted]),
-            (SegmentAlloc, SegmentAlloc, &[SegmentFree]),
-            (SegmentFree, SegmentFree, &[SegmentAlloc]),
-        ] {
-            assert_eq!(
-                skipped(&[(first, 1), (then, 1)]),
-                proven,
-                "{first:?} {then:?}"
-            );
-            assert_eq!(skipped(&[(first, 1), (then, 2)]), [], "{first:?} {then:?}");
-            // Entries that say nothing about the block come between.
-            let between = [Action::Snapshot, Action::Oom, Action::SegmentMap].map(|it| (it, 1));
-            let apart = [&[(first, 1)][..], &between, &[(then, 1)]].concat();
-            assert_eq!(skipped(&apart), proven, "{first:?} {then:?}");
-            // Other blocks show that nothing is skipped.
-            let others = proven.iter().map(|&action| (action, 9));
-            let others: Vec<_> = others.chain([(first, 1), (then, 1)]).collect();
-            assert_eq!(skipped(&others), [], "{first:?} {then:?}");
-        }
-        for (first, then) in [
-            (Alloc, FreeRequested),
-            (SegmentFree, SegmentAlloc),
-            (SegmentAlloc, Alloc),
-        ] {
-            assert_eq!(skipped(&[(first, 1), (then, 1)]), [], "{first:?} {then:?}");
-        }
-    }
-
-    #[test]
-    fn blocks_and_segments_at_one_address_are_told_apart() {
-        // Blocks prove nothing about segments that begin at their addresses, and the other way round.
-        assert_eq!(
-            skipped(&[
-                (Alloc, 1),
-                (SegmentAlloc, 1),
-                (FreeRequested, 1),
-                (FreeCompleted, 1)
-            ]),
-            []
-        );
-        let history = [
-            (SegmentAlloc, 1),
-            (Alloc, 1),
-            (SegmentFree, 1),
-            (SegmentAlloc, 1),
-            (Alloc, 1),
-        ];
-        assert_eq!(skipped(&history), [FreeRequested, FreeCompleted]);
-        let history = [
-            (SegmentAlloc, 1),
-            (Alloc, 1),
-            (FreeRequested, 1),
-            (FreeCompleted, 1),
-            (SegmentAlloc, 1),
-        ];
-        assert_eq!(skipped(&history), [SegmentFree]);
     }
 }

@@ -391,4 +391,93 @@ fn steps(annotations: &[Annotation]) -> Vec<(u64, String)> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use coalesce_alloc::release::Release;
+
+    use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{number, recording, segment, short};
+    use crate::op::Answer;
+
+    /// The operations, one a line, if the requests with these ids fail.
+    fn operations(program: &RecordedWorkload, fail: &[u64]) -> String {
+        let mut told = Vec::new();
+        let mut sink = |op: Op<'_>| {
+            let fails = matches!(op, Op::Malloc { id, .. } if fail.contains(&id));
+            told.push(match op {
+                Op::Malloc { id, .. } if fails => format!("{id} fails"),
+                Op::Malloc {
+                    id,
+                    bytes,
+                    stream,
+                    tag,
+                } => {
+                    let text = format!("malloc {id} of {} on {stream} {tag}", short(bytes));
+                    text.trim_end().to_owned()
+                }
+                Op::Free { id } => format!("free {id}"),
+                Op::RecordStream { id, stream } => format!("{id} on {stream}"),
+                Op::Surroundings(change) => format!("{change:?}"),
+                Op::Limit { bytes } => format!("limit {bytes:?}"),
+                Op::Pool(call) => format!("{call:?}"),
+                Op::EmptyCache => "empty".to_owned(),
+                Op::Mark { tag } => tag.to_owned(),
+            });
+            Ok(if fails {
+                Answer::OutOfMemory
+            } else {
+                Answer::Done
+            })
+        };
+        program.emit(&mut sink).unwrap();
+        told.join("\n")
+    }
+
+    #[test]
+    fn a_recording_is_a_workload() {
+        cases::check("src/formats/snapshot/cases/workload.txt", |text| {
+            let (fail, text) = match text.strip_prefix("fails ") {
+                Some(text) => text.split_once('\n').unwrap(),
+                None => ("", text),
+            };
+            let fail: Vec<u64> = fail.split_whitespace().map(number).collect();
+            let recording = recording(text);
+            let workload = RecordedWorkload::new("test", &recording).unwrap();
+            let failures = text.lines().filter(|line| line.starts_with("oom")).count();
+            assert_eq!(workload.recorded_failures(), Some(failures as u64));
+            operations(&workload, &fail)
+        });
+    }
+
+    #[test]
+    fn the_mark_of_a_failed_request_is_in_front_of_its_origin() {
+        for (tag, origin) in [
+            (
+                "failed when recorded: addmm (train.py:24)",
+                "addmm (train.py:24)",
+            ),
+            ("failed when recorded: ", ""),
+            ("failed when recorded", ""),
+            ("addmm: x", "addmm: x"),
+            ("", ""),
+        ] {
+            assert_eq!(without_mark(tag), origin, "{tag}");
+        }
+    }
+
+    /// The pages at the start of its range were mapped later.
+    #[test]
+    fn an_expandable_segment_begins_where_its_range_does() {
+        let start = Start {
+            segments: vec![segment("140M pages on 7 | 20M")],
+            ..Start::default()
+        };
+        let known = KnownSettings::of(Release::DEFAULT, "expandable_segments:True").unwrap();
+        let recording = recording("segment 100M pages on 7 | 60M");
+        let state = state_at(&recording, &start, &[StreamId(0), StreamId(7)], known).unwrap();
+        let parts = state.parts();
+        assert_eq!(parts.len(), 1, "{parts:?}");
+        assert_eq!(parts[0].offset, number("40M"));
+        assert_eq!(parts[0].segment.stream, StreamId::nth(1));
+    }
+}

@@ -4,6 +4,8 @@
 //! Whatever is found in a recording goes into a fingerprint. One that differs says that some answer differs. If that
 //! is intended, write the new one here.
 
+use std::thread;
+
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::two;
 use coalesce_workloads::formats::snapshot::Recording;
@@ -87,126 +89,103 @@ fn found_in(kind: Kind, programs: u64) -> String {
     outcomes.text()
 }
 
-fn assert_found(kind: Kind, programs: u64, expected: &str) {
-    assert_eq!(found_in(kind, programs), expected);
-}
-
 const COLLECTED: &str = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.75";
 
-#[test]
-fn programs_on_a_roomy_device_are_judged_as_recorded() {
-    let kind = PLAIN;
-    assert_found(kind, 100, "30b217c3e1982ac9");
-}
-
-#[test]
-fn programs_on_a_small_device_are_judged_as_recorded() {
-    let kind = Kind {
-        memory: 60 * MIB,
+/// The kinds of programs, how many of each are run, and the fingerprint of what is found in their recordings.
+fn kinds() -> [(&'static str, Kind, u64, &'static str); 12] {
+    let of = |memory: u64| Kind {
+        memory: memory * MIB,
         ..PLAIN
     };
-    assert_found(kind, 100, "8ca731f68fa17e77");
-}
-
-#[test]
-fn programs_on_a_small_device_with_streams_are_judged_as_recorded() {
-    let kind = Kind {
-        memory: 80 * MIB,
-        streams: 3,
-        ..PLAIN
-    };
-    assert_found(kind, 100, "48268f1fc516e09e");
-}
-
-#[test]
-fn programs_with_pools_are_judged_as_recorded() {
-    let kind = Kind {
+    let pools = Kind {
         pools: true,
         ..PLAIN
     };
-    assert_found(kind, 100, "a33f8b3120125205");
-}
-
-#[test]
-fn programs_with_pools_and_streams_are_judged_as_recorded() {
-    let kind = Kind {
-        pools: true,
-        streams: 2,
-        ..PLAIN
-    };
-    assert_found(kind, 40, "e17a94d2db730b5c");
-}
-
-#[test]
-fn programs_with_pools_on_a_small_device_are_judged_as_recorded() {
-    let kind = Kind {
-        pools: true,
-        memory: 90 * MIB,
-        ..PLAIN
-    };
-    assert_found(kind, 100, "a52a63691b694a65");
-}
-
-#[test]
-fn programs_with_changing_limits_are_judged_as_recorded() {
-    let kind = Kind {
-        memory: 1 << 36,
-        limits: true,
-        ..PLAIN
-    };
-    assert_found(kind, 100, "c1b61aa83290616a");
-}
-
-#[test]
-fn programs_with_expandable_segments_are_judged_as_recorded() {
-    let kind = Kind {
+    let expandable = Kind {
         conf: EXPANDABLE,
         streams: 2,
         ..PLAIN
     };
-    assert_found(kind, 100, "45e72691bbc2d237");
-}
-
-#[test]
-fn programs_with_expandable_segments_on_a_small_device_are_judged_as_recorded() {
-    let kind = Kind {
-        conf: EXPANDABLE,
-        streams: 2,
-        pools: true,
-        memory: 160 * MIB,
-        ..PLAIN
-    };
-    assert_found(kind, 100, "94e7876163d9e92f");
-}
-
-#[test]
-fn programs_with_a_garbage_collector_are_judged_as_recorded() {
-    let kind = Kind {
-        conf: COLLECTED,
-        memory: 70 * MIB,
-        ..PLAIN
-    };
-    assert_found(kind, 100, "02f6d01e60d19ce6");
-}
-
-#[test]
-fn programs_with_unsplit_blocks_are_judged_as_recorded() {
-    let kind = Kind {
+    let unsplit = Kind {
         conf: "max_split_size_mb:21,roundup_power2_divisions:4",
-        memory: 100 * MIB,
         pools: true,
-        ..PLAIN
+        ..of(100)
     };
-    assert_found(kind, 100, "19b4dcf002f505f4");
-}
-
-#[test]
-fn programs_of_earlier_releases_are_judged_as_recorded() {
-    let kind = Kind {
+    let earlier = Kind {
         release: two(13),
         addresses: AddressPolicy::Down,
-        pools: true,
-        ..PLAIN
+        ..pools
     };
-    assert_found(kind, 100, "8ae54e56168fa9b6");
+    [
+        ("a roomy device", PLAIN, 100, "30b217c3e1982ac9"),
+        ("a small device", of(60), 100, "8ca731f68fa17e77"),
+        (
+            "a small device with streams",
+            Kind {
+                streams: 3,
+                ..of(80)
+            },
+            100,
+            "48268f1fc516e09e",
+        ),
+        ("pools", pools, 100, "a33f8b3120125205"),
+        (
+            "pools and streams",
+            Kind {
+                streams: 2,
+                ..pools
+            },
+            40,
+            "e17a94d2db730b5c",
+        ),
+        (
+            "pools on a small device",
+            Kind {
+                pools: true,
+                ..of(90)
+            },
+            100,
+            "a52a63691b694a65",
+        ),
+        (
+            "changing limits",
+            Kind {
+                limits: true,
+                ..of(1 << 16)
+            },
+            100,
+            "c1b61aa83290616a",
+        ),
+        ("expandable segments", expandable, 100, "45e72691bbc2d237"),
+        (
+            "expandable segments on a small device",
+            Kind {
+                pools: true,
+                memory: 160 * MIB,
+                ..expandable
+            },
+            100,
+            "94e7876163d9e92f",
+        ),
+        (
+            "a garbage collector",
+            Kind {
+                conf: COLLECTED,
+                ..of(70)
+            },
+            100,
+            "02f6d01e60d19ce6",
+        ),
+        ("unsplit blocks", unsplit, 100, "19b4dcf002f505f4"),
+        ("an earlier release", earlier, 100, "8ae54e56168fa9b6"),
+    ]
+}
+
+#[test]
+fn programs_are_judged_as_recorded() {
+    thread::scope(|scope| {
+        for (name, kind, programs, expected) in kinds() {
+            scope.spawn(move || assert_eq!(found_in(kind, programs), expected, "{name}"));
+        }
+    });
 }

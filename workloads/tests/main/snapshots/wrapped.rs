@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coalesce_alloc::MempoolId;
 use coalesce_workloads::formats::compression::gzip;
-use coalesce_workloads::formats::source::Source;
+use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::{Opened, open, snapshot};
 use coalesce_workloads::input::Input;
 use serde_json::{Value, json};
 
-use crate::common::{assert_contains, fixtures, write_file};
+use crate::cases;
+use crate::common::{assert_contains, fixtures, unescaped, write_file};
 
 fn file(name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
     write_file(name, bytes.as_ref())
@@ -57,121 +57,51 @@ fn a_page_of_memory_viz_is_the_snapshot_in_it() {
 
 #[test]
 fn json_of_a_snapshot_is_read() {
-    let entry = |action: &str| {
-        json!({
-            "action": action, "addr": 2_u64 << 40, "size": 1024, "stream": 0, "time_us": 7,
-            "frames": [{"name": "main", "filename": "train.py", "line": u64::MAX}],
-        })
-    };
-    let segment = json!({
-        "device": 0, "address": 2_u64 << 40, "total_size": 2 << 20, "stream": 0, "segment_type": "small",
-        "segment_pool_id": [0, 0], "is_expandable": false, "blocks": [
-            {"address": 2_u64 << 40, "size": 2 << 20, "requested_size": 0, "state": "inactive", "frames": []},
-        ],
-    });
-    let conf = json!({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"});
-    let whole = json!({
-        "segments": [segment],
-        "device_traces": [[entry("alloc"), entry("free_requested"), entry("free_completed")]],
-        "allocator_settings": conf,
-    });
-    let path = file("snapshot.json", format!("{whole:#}"));
-    let [recording] = &snapshot::read(&path).unwrap()[..] else {
-        panic!("one device");
-    };
-    assert_eq!((recording.entries.len(), recording.segments.len()), (3, 1));
-    assert_eq!(recording.conf.as_deref(), Some("max_split_size_mb:64"));
-    assert_eq!(recording.stack_of(0).unwrap().frames[0].line, u64::MAX);
-    let segments = file("segments.json", Value::Array(vec![segment]).to_string());
+    let whole = fs::read("src/formats/snapshot/cases/whole.json").unwrap();
+    let mut pickle = Vec::new();
+    let value: Value = serde_json::from_slice(&whole).unwrap();
+    to_writer(&value, &mut pickle).unwrap();
+    let recordings = snapshot::read(file("whole.json", whole)).unwrap();
     assert_eq!(
-        snapshot::read(&segments).unwrap()[0].segments,
-        recording.segments
+        recordings,
+        snapshot::read(file("whole.pickle", pickle)).unwrap()
     );
-}
-
-#[test]
-fn entries_without_a_pool_among_others_use_the_default_one() {
-    let entry = |addr: u64| json!({"action": "alloc", "addr": addr, "size": 512, "stream": 0, "frames": []});
-    let mut entries = [entry(0x1000), entry(0x2000), entry(0x3000)];
-    entries[1]["pool_id"] = json!([3, 0]);
-    let whole = json!({"segments": [], "device_traces": [entries]});
-    let path = file("pools.json", whole.to_string());
-    let recordings = snapshot::read(&path).unwrap();
-    let default = MempoolId::DEFAULT;
-    assert_eq!(
-        recordings[0].entry_pools,
-        [default, MempoolId(3, 0), default]
-    );
+    assert_eq!(recordings.len(), 2);
 }
 
 #[test]
 fn files_of_other_formats_are_named() {
+    let wrong = |name: &str, bytes: &[u8]| {
+        let path = file(name, bytes);
+        let error = wrong(&path);
+        assert_eq!(snapshot::read(&path).unwrap_err().to_string(), error);
+        error
+    };
+    cases::check("tests/cases/foreign.txt", |text| {
+        let (name, start) = text.split_once(' ').unwrap();
+        let error = wrong(name, &unescaped(start));
+        error
+            .split_once(name)
+            .unwrap()
+            .1
+            .trim_start_matches([',', ':', ' '])
+            .to_owned()
+    });
+    let half = wrong("half.json", b"{\"segments\": [");
+    assert_contains(&half, "JSON that cannot be read: EOF");
     let mut tar = vec![0; 600];
     tar[257..262].copy_from_slice(b"ustar");
-    let far = " ".repeat(100_000);
-    for (name, bytes, expected) in [
-        ("empty.pickle", &b""[..], "byte 0: the file is empty"),
-        (
-            "pointer.pickle",
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
-            "a Git LFS pointer, not a snapshot or a trace; `git lfs pull` fetches the file",
-        ),
-        (
-            "s.pickle.bz2",
-            b"BZh91AY",
-            "compressed with bzip2; unpack it first",
-        ),
-        (
-            "s.zip",
-            b"PK\x03\x04\x14\0....s.pickle",
-            "a zip archive, not",
-        ),
-        (
-            "s.pt",
-            b"PK\x03\x04\0\0....archive/data.pkl",
-            "a zip archive of torch.save",
-        ),
-        ("s.tar", &tar, "a tar archive"),
-        ("s.nsys-rep", b"\x01\x02\x03", "a report of Nsight Systems"),
-        ("s.sqlite", b"SQLite format 3\0\x10", "an SQLite database"),
-        ("s.parquet", b"PAR1\x15\x04", "a Parquet file"),
-        ("s.png", b"\x89PNG\r\n\x1a\n", "a picture"),
-        (
-            "old.pickle",
-            b"(dp0\nVsegments\n",
-            "a pickle of protocol 0 or 1",
-        ),
-        (
-            "trace.json",
-            b"{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\"",
-            "a trace of a profiler (Chrome trace), not a snapshot",
-        ),
-        (
-            "late.json",
-            format!("{{\"schemaVersion\": 1,{far}\"traceEvents\": []}}").as_bytes(),
-            "a trace of a profiler (Chrome trace), not a snapshot",
-        ),
-        (
-            "list.json",
-            b"[1, 2]",
-            "JSON of another kind, not a snapshot",
-        ),
-        (
-            "half.json",
-            b"{\"segments\": [",
-            "JSON that cannot be read: EOF",
-        ),
-    ] {
-        let path = file(name, bytes);
-        let found = wrong(&path);
-        assert_contains(&found, expected);
-        assert_eq!(snapshot::read(&path).unwrap_err().to_string(), found);
-    }
-    let packed = file(
-        "pointer.gz",
-        gzip(b"version https://git-lfs.github.com/spec/v1\n").unwrap(),
+    assert_contains(&wrong("s.tar", &tar), "a tar archive");
+    let late = format!(
+        "{{\"schemaVersion\": 1,{}\"traceEvents\": []}}",
+        " ".repeat(100_000)
     );
-    assert_contains(&wrong(&packed), "a Git LFS pointer");
+    assert_contains(
+        &wrong("late.json", late.as_bytes()),
+        "a trace of a profiler (Chrome trace), not a snapshot",
+    );
+    let packed = gzip(b"version https://git-lfs.github.com/spec/v1\n").unwrap();
+    assert_contains(&wrong("pointer.gz", &packed), "a Git LFS pointer");
 }
 
 #[test]
@@ -198,7 +128,7 @@ fn damaged_and_unreadable_files_are_named() {
 #[test]
 fn unknown_names_suggest_the_nearest() {
     let error = |name: &str| {
-        Input::open(&Source::named(name), None)
+        Input::open(&name.into(), None)
             .err()
             .expect("an error")
             .to_string()

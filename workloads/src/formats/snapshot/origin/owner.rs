@@ -170,168 +170,21 @@ fn is_of_utils(parts: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frame(file: &str) -> Frame {
-        Frame {
-            name: "f".to_owned(),
-            filename: file.to_owned(),
-            line: 7,
-        }
-    }
+    use crate::cases;
+    use crate::formats::snapshot::fixture::frame;
 
     #[test]
     fn the_path_tells_the_owner() {
-        let owner = |file: &str| frame(file).owner();
-        let program = [
-            "/home/me/train.py",
-            "/tmp/ipykernel_1234/5678.py",
-            "<ipython-input-3-abc>",
-            r"D:\Dev\assignment\model.py",
-            "/workspace/vllm/vllm/worker.py",
-            "/home/me/projects/torch/utils/data.py",
-            "/home/me/torch/train.py",
-            "/home/me/lib/select_n.py",
-            "train.py",
-        ];
-        for file in program {
-            assert_eq!(owner(file), Owner::Program, "{file}");
-        }
-        let library = [
-            "/x/.venv/lib/python3.12/site-packages/einops/einops.py",
-            r"C:\x\.venv\lib\site-packages\transformers\cache_utils.py",
-            "/usr/lib/python3/dist-packages/deepspeed/engine.py",
-            "/home/me/.cache/huggingface/modules/transformers_modules/a/modeling.py",
-            "/usr/local/bin/torchrun",
-        ];
-        for file in library {
-            assert_eq!(owner(file), Owner::Library, "{file}");
-        }
-        let torch = [
-            "site-packages/torch/optim/adam.py",
-            "torch/nn/functional.py",
-            r"D:\x\.venv\Lib\site-packages\torch\nn\modules\module.py",
-            "/opt/pytorch/pytorch/torch/nn/modules/linear.py",
-            "/home/me/pytorch/torch/utils/checkpoint.py",
-        ];
-        for file in torch {
-            assert_eq!(owner(file), Owner::Torch, "{file}");
-        }
-        let python = [
-            "<frozen runpy>",
-            "<string>",
-            "/usr/local/lib/python3.12/contextlib.py",
-            "python3.11/threading.py",
-            r"C:\Users\z\AppData\Roaming\uv\python\cpython-3.10.19-windows-x86_64-none\lib\copy.py",
-            r"C:\ProgramData\anaconda3\envs\pt\lib\asyncio\events.py",
-        ];
-        for file in python {
-            assert_eq!(owner(file), Owner::Python, "{file}");
-        }
-        let generated = ["/tmp/torchinductor_me/ab/cabcdef.py", "<eval_with_key>.3"];
-        for file in generated {
-            assert_eq!(owner(file), Owner::Generated, "{file}");
-        }
-        for file in [
-            "??",
-            "",
-            "engine.cpp",
-            "./nptl/pthread_create.c",
-            "thread48.o",
-        ] {
-            assert_eq!(owner(file), Owner::Native, "{file}");
-        }
-    }
-
-    #[test]
-    fn a_path_that_nearly_tells_an_owner_does_not() {
-        let owners = |files: &[&str]| -> Vec<Owner> {
-            files.iter().map(|file| frame(file).owner()).collect()
-        };
-        let program = [
-            // Not in a folder of packages, and not a folder of PyTorch.
-            "/x/site-packages.py",
-            "/home/me/torch/nets/__main__.py",
-            "/home/me/torch.py",
-            "/home/me/nn/torch/train.py",
-            "/home/me/mytorch/nn/linear.py",
-            "/home/me/utils/checkpoint.py",
-            "/home/me/torch/utils/train.py",
-            "/home/me/torch/tools/checkpoint.py",
-            "/home/me/lib/python/train.py",
-            "/home/me/lib/pythonic.py",
-            "/home/me/lib/python_x/train.py",
-            "/home/me/lib/3python/train.py",
-            "/home/me/lib/x/python3.12/train.py",
-            "/home/me/python3.12/train.py",
-            "/home/me/eggs.egg.py",
-            "/home/me/bin/train.py",
-            "/home/me/cabin/run",
-            "/home/me/my_torchinductor/train.py",
-            "/home/me/triton/train.py",
-            // Libraries of Windows, but not on a drive, or not below Python.
-            "/home/me/anaconda3/Lib/train.py",
-            "/home/me/envs/pt/lib/train.py",
-            r"C:\code\lib\train.py",
-            r"C:\python\train.py",
-            r"C:\python\x\lib.py",
-            r"C:\envs\train.py",
-            r"C:\envs\lib\x.py",
-            r"C:\envs\pt\x\lib\train.py",
-            r"code\python\lib\train.py",
-            "<stdin>",
-            "<command-12>",
-            "<cell 3>",
-            "<doctest x>",
-        ];
-        assert_eq!(owners(&program), [Owner::Program; 32]);
-        let library = [
-            "/x/site-packages/site-packages/torch2/x.py",
-            "/x/site-packages/torch/dist-packages/einops/x.py",
-            "/x/dist-packages/train.py",
-            "/x/einops-0.1.egg/einops/x.py",
-            "/opt/bin/run",
-        ];
-        assert_eq!(owners(&library), [Owner::Library; 5]);
-        let torch = [
-            "/x/site-packages/functorch/x.py",
-            "/x/site-packages/einops/dist-packages/torch/x.py",
-            "/home/me/torch/__init__.py",
-            "//torch//nn//x.py",
-            "/home/me/bin/torch/amp/train.py",
-            r"C:\python\lib\torch\utils\hooks.py",
-        ];
-        assert_eq!(owners(&torch), [Owner::Torch; 6]);
-        assert!(torch.iter().all(|file| frame(file).is_of_torch()));
-        assert!(!frame("train.py").is_of_torch());
-        let generated = [
-            "/home/me/.triton/cache/ab/kernel.py",
-            "/tmp/torchinductor_me/torch/nn/x.py",
-            "<eval_with_key>",
-        ];
-        assert_eq!(owners(&generated), [Owner::Generated; 3]);
-        let python = [
-            "<frozen <stdin>>",
-            "<x<eval_with_key>",
-            "pypy3.9/threading.py",
-            "/usr/lib/pypy3/x.py",
-            "/usr/lib/python3.12/bin/run",
-            r"C:\Python312\Lib\x.py",
-            r"D:\MiniConda\LIB\x.py",
-            r"C:\x\envs\pt\Lib\x.py",
-        ];
-        assert_eq!(owners(&python), [Owner::Python; 8]);
+        cases::check("src/formats/snapshot/cases/owners.txt", |file| {
+            let frame = frame(&format!("f @ {}", file.replace("(none)", "")));
+            assert_eq!(frame.is_of_torch(), frame.owner() == Owner::Torch, "{file}");
+            format!("{:?}", frame.owner())
+        });
     }
 
     #[test]
     fn scripts_without_an_extension_are_python() {
-        let is_python = |name: &str, filename: &str| {
-            let frame = Frame {
-                name: name.to_owned(),
-                filename: filename.to_owned(),
-                line: 7,
-            };
-            frame.is_python()
-        };
+        let is_python = |name: &str, file: &str| frame(&format!("{name} @ {file}")).is_python();
         assert!(is_python("main", "/usr/bin/torchrun"));
         assert!(is_python("<module>", "x.py") && is_python("f(x)", "<string>"));
         for (name, filename) in [

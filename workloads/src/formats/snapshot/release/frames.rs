@@ -67,68 +67,32 @@ fn call_of(frame: &Frame) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::stack;
 
-    const CALL: &str = "_call_impl";
-    const WRAPPED: &str = "_wrapped_call_impl";
-    const BACKWARD: &str = "_engine_run_backward";
-
-    fn stack(frames: &[(&str, u64)]) -> Stack {
-        let frames = frames.iter().map(|&(name, line)| {
-            let file = match name {
-                BACKWARD => "/x/torch/autograd/graph.py",
-                _ => r"C:\x\torch\nn\modules\module.py",
-            };
-            Arc::new(Frame {
-                name: name.to_owned(),
-                filename: file.to_owned(),
-                line,
-            })
+    /// A stack of frames `FUNCTION LINE` in their files.
+    fn of(frames: &str) -> Stack {
+        let frames = frames.split(", ").filter_map(|frame| frame.split_once(' '));
+        let frames = frames.map(|(name, line)| match name {
+            "_engine_run_backward" => format!("{name} @ /x/torch/autograd/graph.py:{line}\n"),
+            _ => format!("{name} @ C:\\x\\torch\\nn\\modules\\module.py:{line}\n"),
         });
-        Stack {
-            frames: frames.collect(),
-        }
-    }
-
-    fn found(frames: &[(&str, u64)]) -> Option<(u16, u16)> {
-        let (first, last) = releases(&[stack(frames)])?;
-        Some((first.minor, last.minor))
+        stack(&frames.collect::<String>())
     }
 
     #[test]
     fn lines_that_several_releases_have_bound_the_release() {
-        for (frames, expected) in [
-            (&[(CALL, 1501)][..], Some((0, 0))),
-            (&[(CALL, 1789)], Some((12, 13))),
-            (&[(CALL, 1789), (BACKWARD, 979)], Some((13, 13))),
-            (
-                &[(BACKWARD, 882), (CALL, 1789), (WRAPPED, 1778)],
-                Some((12, 12)),
-            ),
-            (&[(WRAPPED, 1787)], Some((15, 15))),
-            // No release has such a line, or such a file.
-            (&[(CALL, 1), (WRAPPED, 1787)], Some((15, 15))),
-            (&[(CALL, 1518)], None),
-            (&[("forward", 1789)], None),
-            (&[], None),
-            // A contradiction; but once a single release is left, the rest is not looked at.
-            (&[(CALL, 1789), (WRAPPED, 1787)], None),
-            (&[(CALL, 1501), (WRAPPED, 1787)], Some((0, 0))),
-        ] {
-            assert_eq!(found(frames), expected, "{frames:?}");
-        }
-        let other = Frame {
-            name: CALL.to_owned(),
-            filename: "torch/nn/modules/module.py.old".to_owned(),
-            line: 1789,
-        };
-        let other = Stack {
-            frames: vec![Arc::new(other)],
-        };
+        cases::check(
+            "src/formats/snapshot/cases/frames.txt",
+            |frames| match releases(&[of(frames)]) {
+                Some((first, last)) => format!("{first} to {last}"),
+                None => "unknown".to_owned(),
+            },
+        );
+        let other = stack("_call_impl @ torch/nn/modules/module.py.old:1789");
         assert_eq!(releases(&[other.clone(), other]), None);
-        let two = [stack(&[(CALL, 1789)]), stack(&[(BACKWARD, 882)])];
+        let two = ["_call_impl 1789", "_engine_run_backward 882"].map(of);
         assert_eq!(releases(&two).unwrap().1.minor, 12);
     }
 }

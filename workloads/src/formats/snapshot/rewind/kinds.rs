@@ -77,59 +77,33 @@ impl KindsByAddress {
 
 #[cfg(test)]
 mod tests {
-    use Action::{Alloc, FreeCompleted, FreeRequested, SegmentMap, SegmentUnmap};
-
-    use super::super::super::calls::tests::entry;
     use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn recording(steps: &[(Action, u64, u64)]) -> Recording {
-        let entries = steps.iter();
-        let entries = entries.map(|&(action, addr, size)| entry(action, addr * MIB, size * MIB));
-        Recording {
-            entries: entries.collect(),
-            ..Recording::default()
-        }
-    }
+    use crate::formats::snapshot::fixture::{number, recording};
 
     #[test]
     fn pages_are_of_the_kind_of_the_blocks_that_began_in_them_since_they_were_mapped() {
-        let recording = recording(&[
-            (SegmentMap, 100, 20),
-            (FreeCompleted, 100, 5),
-            (Alloc, 119, 1),
-            (SegmentUnmap, 100, 20),
-            (SegmentUnmap, 100, 20),
-            (Alloc, 101, 1),
-            (FreeRequested, 100, 5),
-            (SegmentUnmap, 100, 2),
-            (Alloc, 140, 5),
-            (SegmentUnmap, 120, 20),
-            (SegmentUnmap, 140, 20),
-        ]);
+        let recording = recording(
+            "segment_map 100M 20M\nfree_completed 100M 5M\nalloc 119M 1M\nsegment_unmap 100M 20M\n\
+             segment_unmap 100M 20M\nalloc 101M 1M\nfree_requested 100M 5M\nsegment_unmap 100M 2M\n\
+             alloc 140M 5M\nsegment_unmap 120M 20M\nsegment_unmap 140M 20M",
+        );
         let kinds = kinds_of_unmapped(&recording, &Settings::default());
         let (small, large) = (PoolKind::Small, PoolKind::Large);
-        let found: Vec<_> = kinds.into_iter().collect();
-        assert_eq!(found, [(3, large), (7, small), (10, large)]);
+        assert!(kinds.into_iter().eq([(3, large), (7, small), (10, large)]));
     }
 
     #[test]
     fn an_address_has_the_kind_of_its_last_block_if_there_are_pages() {
-        let steps = [
-            (Alloc, 100, 5),
-            (Alloc, 100, 1),
-            (FreeCompleted, 102, 5),
-            (SegmentMap, 104, 5),
-        ];
-        let kind = |steps: &[(Action, u64, u64)], start: u64, end: u64| {
+        let blocks = "alloc 100M 5M\nalloc 100M 1M\nfree_completed 102M 5M";
+        let steps = format!("{blocks}\nsegment_map 104M 5M");
+        let kind = |steps: &str, start: &str, end: &str| {
             let kinds = KindsByAddress::of(&recording(steps), &Settings::default());
-            kinds.within(DeviceAddr(start * MIB), DeviceAddr(end * MIB))
+            kinds.within(DeviceAddr(number(start)), DeviceAddr(number(end)))
         };
-        let (small, large) = (Some(PoolKind::Small), Some(PoolKind::Large));
-        assert_eq!(kind(&steps, 100, 110), small);
-        assert_eq!(kind(&steps, 101, 110), large);
-        assert_eq!([kind(&steps, 101, 102), kind(&steps, 103, 110)], [None; 2]);
-        assert_eq!(kind(&steps[..3], 100, 110), None);
+        assert_eq!(kind(&steps, "100M", "110M"), Some(PoolKind::Small));
+        assert_eq!(kind(&steps, "101M", "110M"), Some(PoolKind::Large));
+        assert_eq!(kind(&steps, "101M", "102M"), None);
+        assert_eq!(kind(&steps, "103M", "110M"), None);
+        assert_eq!(kind(blocks, "100M", "110M"), None);
     }
 }

@@ -291,4 +291,99 @@ fn size_of_block(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use coalesce_alloc::history::{Action, TraceEntry};
+
+    use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{recording, segment, shown};
+
+    /// Undoes an entry about the last segment.
+    fn undo(
+        segments: &mut Vec<Segment>,
+        entry: &TraceEntry,
+        settings: &Settings,
+    ) -> Result<(), String> {
+        let mut last = segments.pop().unwrap();
+        let before = shown(&last.clone().into_info(), &[]);
+        let TraceEntry {
+            action, addr, size, ..
+        } = *entry;
+        let undone = match action {
+            Action::Alloc => last.undo_alloc(addr, size),
+            Action::FreeRequested => last.undo_free_request(addr),
+            Action::FreeCompleted => last.undo_free(addr, size, settings),
+            Action::SegmentMap => {
+                let parts = last.without(addr, size);
+                return parts
+                    .map(|parts| segments.extend(parts))
+                    .inspect_err(|_| segments.push(last));
+            }
+            _ => {
+                let first = segments.last_mut().unwrap();
+                let info = SegmentInfo {
+                    address: addr,
+                    ..first.info.clone()
+                };
+                let mut pages = Segment::free(info, size).unwrap();
+                pages.append(last);
+                first.append(pages);
+                return Ok(());
+            }
+        };
+        let after = shown(&last.clone().into_info(), &[]);
+        assert!(
+            undone.is_ok() || before == after,
+            "an error changes nothing"
+        );
+        segments.push(last);
+        undone
+    }
+
+    #[test]
+    fn entries_about_a_segment_are_undone() {
+        cases::check("src/formats/snapshot/cases/segments.txt", |text| {
+            let recording = recording(text);
+            let info = &recording.segments[0];
+            let empty = SegmentInfo {
+                blocks: Vec::new(),
+                ..info.clone()
+            };
+            let mut segments = vec![Segment::free(empty, info.total_size()).unwrap()];
+            let settings = recording.settings().unwrap().settings;
+            let undone = recording
+                .entries
+                .iter()
+                .map(|entry| undo(&mut segments, entry, &settings));
+            let mut told: Vec<String> = undone.filter_map(Result::err).collect();
+            for segment in segments {
+                let guessed: Vec<DeviceAddr> = segment.guessed().collect();
+                assert_eq!(segment.end(), segment.start().offset(segment.size()));
+                let info = segment.clone().into_info();
+                assert_eq!(info.total_size(), segment.size());
+                let free = info
+                    .blocks
+                    .iter()
+                    .filter(|block| !block.is_active())
+                    .count();
+                assert_eq!(segment.count_of(BlockState::Inactive), free);
+                assert_eq!(segment.is_wholly_free(), free == info.blocks.len());
+                told.push(shown(&info, &guessed));
+            }
+            if told.is_empty() {
+                return "nothing is left".to_owned();
+            }
+            told.join("\n")
+        });
+    }
+
+    #[test]
+    fn a_segment_lies_in_the_address_space() {
+        let info = || segment("40M");
+        for size in [0, u64::MAX - (40 << 20) + 1] {
+            let refused = Segment::free(info(), size).unwrap_err();
+            assert_eq!(refused, "no segment can have this size at this address");
+        }
+        assert!(Segment::free(info(), u64::MAX - (40 << 20)).is_ok());
+    }
+}

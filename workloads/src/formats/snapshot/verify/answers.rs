@@ -110,19 +110,11 @@ impl Hook for Answers {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::StreamId;
-
     use super::*;
+    use crate::formats::snapshot::fixture::entry;
 
     #[test]
     fn only_recorded_memory_is_granted() {
-        let entry = |action, addr, size| TraceEntry {
-            action,
-            addr: DeviceAddr(addr),
-            size,
-            stream: StreamId::DEFAULT,
-            time_us: 0,
-        };
         let mut answers = Answers::default();
         assert!(
             answers.before(CallKind::Malloc, 1).is_ok(),

@@ -135,8 +135,8 @@ fn kinds_of_mapped(recording: &Recording, settings: &Settings) -> BTreeMap<usize
 mod tests {
     use Action::{Alloc, Oom, SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap};
 
-    use super::super::super::calls::tests::entry;
     use super::*;
+    use crate::formats::snapshot::fixture::entry;
 
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;

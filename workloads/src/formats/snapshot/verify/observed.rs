@@ -248,4 +248,39 @@ impl Collector {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use coalesce_alloc::release::Release;
+
+    use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::recording;
+
+    /// For each segment its first entry and address in MiB, the segments that differ from it, the runs after which it was
+    /// free, its pool and its return; then the segments of the requests.
+    #[test]
+    fn what_addresses_show_of_segments() {
+        cases::check("src/formats/snapshot/cases/observed.txt", |text| {
+            let recording = recording(text);
+            let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+            let observations = Observations::of(&prepared);
+            let segments = observations.segments.iter().map(|one| {
+                let (addr, first) = one.key;
+                let mut text = format!("{first}@{}", addr.0 >> 20);
+                if !one.differs_from.is_empty() {
+                    text += &format!(" differs {:?}", one.differs_from);
+                }
+                if !one.idle_after.is_empty() {
+                    text += &format!(" idle {:?}", one.idle_after);
+                }
+                if let Some(pool) = one.known {
+                    text += &format!(" pool {}", pool.1);
+                }
+                if let Some(returned) = one.returned {
+                    text += &format!(" returned {}", returned.run);
+                }
+                text + "\n"
+            });
+            segments.collect::<String>() + &format!("requests {:?}", observations.requests)
+        });
+    }
+}

@@ -155,15 +155,12 @@ impl Deviation {
 
 #[cfg(test)]
 mod tests {
-    use Action::{Alloc, Oom, SegmentAlloc, SegmentFree, SegmentMap};
+    use Action::{Alloc, Oom, SegmentAlloc, SegmentMap};
     use coalesce_alloc::MempoolId;
-    use coalesce_alloc::driver::StreamId;
-    use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
-    use coalesce_alloc::stats::PoolKind;
 
     use super::super::super::calls::CallKind;
-    use super::super::super::calls::tests::entry;
     use super::*;
+    use crate::formats::snapshot::fixture::{entry, recording};
 
     const MIB: u64 = 1 << 20;
 
@@ -188,29 +185,11 @@ mod tests {
     /// A request takes a segment of 20 MiB that is returned, although the replay serves it from cached memory.
     #[test]
     fn a_served_request_that_took_memory_looks_like_one_of_an_unknown_pool() {
-        let block = BlockInfo::new(DeviceAddr(MIB), 20 * MIB, 0, BlockState::Inactive);
-        let segment = SegmentInfo {
-            device: 0,
-            address: DeviceAddr(MIB),
-            stream: StreamId::DEFAULT,
-            kind: PoolKind::Large,
-            pool: MempoolId::DEFAULT,
-            is_expandable: false,
-            blocks: vec![block],
-        };
-        let history = [
-            entry(SegmentAlloc, 100 * MIB, 20 * MIB),
-            entry(Alloc, 100 * MIB, 20 * MIB),
-            entry(Action::FreeRequested, 100 * MIB, 20 * MIB),
-            entry(Action::FreeCompleted, 100 * MIB, 20 * MIB),
-            entry(SegmentFree, 100 * MIB, 20 * MIB),
-        ];
-        let recording = Recording {
-            conf: Some(String::new()),
-            entries: history.to_vec(),
-            segments: vec![segment],
-            ..Recording::default()
-        };
+        let recording = recording(
+            "segment_alloc 100M 20M\nalloc 100M 20M\nfree_requested 100M 20M\nfree_completed 100M 20M\n\
+             segment_free 100M 20M\nsegment 1M | -20M",
+        );
+        let history = &recording.entries;
         let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
         let call = Call::new(CallKind::Malloc, 0..2);
         let is_unknown = |recorded: &[TraceEntry], ours: &[TraceEntry]| {

@@ -56,72 +56,30 @@ pub(super) fn is_large(entry: &TraceEntry) -> bool {
 mod tests {
     use coalesce_alloc::history::Action;
 
-    use super::super::super::calls::tests::entry;
     use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// The run and the part of each return, and whether the default pool may have made it; `None` separates runs.
-    fn returns(segments: &[Option<(u64, u64)>]) -> Vec<(usize, usize, bool)> {
-        let mut returned = Returned::default();
-        let mut before: Option<TraceEntry> = None;
-        let mut found = Vec::new();
-        for segment in segments {
-            let Some((addr, size)) = *segment else {
-                before = None;
-                continue;
-            };
-            let entry = entry(Action::SegmentFree, addr, size);
-            returned = returned.next(before.as_ref(), &entry);
-            before = Some(entry);
-            found.push((returned.run, returned.part, returned.may_be_of_default));
-        }
-        found
-    }
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{entry, number};
 
     #[test]
     fn a_private_pool_returns_its_small_segments_first() {
-        let (small, large) = (2 * MIB, 2 * MIB + 1);
-        // One private pool; the default pool can have returned the first only.
-        assert_eq!(
-            returns(&[
-                Some((5, small)),
-                Some((7, small)),
-                Some((1, large)),
-                Some((0, large + 1))
-            ]),
-            [(1, 1, true), (1, 1, true), (1, 1, false), (1, 1, false)]
-        );
-        // The default pool; each of its parts may be of another private one.
-        assert_eq!(
-            returns(&[
-                Some((1, large)),
-                Some((2, large)),
-                Some((0, small)),
-                Some((3, small))
-            ]),
-            [(1, 1, true), (1, 1, true), (1, 2, true), (1, 2, true)]
-        );
-        // Not in search order, or the same segment again.
-        assert_eq!(
-            returns(&[
-                Some((2, large)),
-                Some((1, large)),
-                Some((1, large)),
-                Some((9, large))
-            ]),
-            [(1, 1, true), (1, 2, false), (1, 3, false), (1, 3, false)]
-        );
-        // Another entry between them begins a run.
-        assert_eq!(
-            returns(&[
-                Some((2, large)),
-                Some((1, large)),
-                None,
-                Some((3, large)),
-                Some((4, large))
-            ]),
-            [(1, 1, true), (1, 2, false), (2, 3, true), (2, 3, true)]
-        );
+        cases::check("src/formats/snapshot/cases/returned.txt", |segments| {
+            let mut returned = Returned::default();
+            let mut before: Option<TraceEntry> = None;
+            let mut found = Vec::new();
+            for segment in segments.split(' ') {
+                before = segment.split_once(':').map(|(addr, size)| {
+                    let entry = entry(Action::SegmentFree, number(addr), number(size));
+                    returned = returned.next(before.as_ref(), &entry);
+                    let default = if returned.may_be_of_default {
+                        " default"
+                    } else {
+                        ""
+                    };
+                    found.push(format!("{}.{}{default}", returned.run, returned.part));
+                    entry
+                });
+            }
+            found.join(", ")
+        });
     }
 }

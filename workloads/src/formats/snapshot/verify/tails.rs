@@ -92,95 +92,38 @@ fn neighbourhood(addr: DeviceAddr, segments: &[SegmentInfo]) -> Option<(DeviceAd
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::MempoolId;
-    use coalesce_alloc::driver::StreamId;
-    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
-    use coalesce_alloc::stats::PoolKind;
+    use coalesce_alloc::release::Release;
 
     use super::*;
-
-    /// A segment of blocks of some bytes at 1000.
-    fn segment(blocks: &[(u64, BlockState)]) -> SegmentInfo {
-        let mut address = DeviceAddr(1000);
-        let mut block = |&(size, state): &(u64, BlockState)| {
-            let block = BlockInfo::new(address, size, size, state);
-            address = block.address.offset(size);
-            block
-        };
-        SegmentInfo {
-            device: 0,
-            address: DeviceAddr(1000),
-            stream: StreamId::DEFAULT,
-            kind: PoolKind::Large,
-            pool: MempoolId::DEFAULT,
-            is_expandable: false,
-            blocks: blocks.iter().map(&mut block).collect(),
-        }
-    }
-
-    fn with_tail(addr: u64, bytes: u64, blocks: &[(u64, BlockState)]) -> Vec<(u64, u64)> {
-        let mut segment = segment(blocks);
-        Tails([(DeviceAddr(addr), bytes)].into()).add_to(&mut segment);
-        let blocks = segment.blocks.iter();
-        blocks.map(|block| (block.address.0, block.size)).collect()
-    }
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{entry, number, recording, segment, shown};
 
     #[test]
     fn a_tail_moves_the_start_of_the_free_block_behind() {
-        use BlockState::{ActiveAllocated, ActivePendingFree, Inactive};
-
-        let blocks = [
-            (100, ActiveAllocated),
-            (50, Inactive),
-            (20, ActiveAllocated),
-        ];
-        let unchanged = [(1000, 100), (1100, 50), (1150, 20)];
-        let longer = [(1000, 130), (1130, 20), (1150, 20)];
-        assert_eq!(with_tail(1000, 30, &blocks), longer);
-        assert_eq!(with_tail(1000, 49, &blocks)[1], (1149, 1));
-        // The free block would be gone, the block behind is in use, there is none, or none begins there.
-        for (addr, bytes) in [(1000, 50), (1000, 60), (1100, 10), (1150, 10), (1001, 10)] {
-            assert_eq!(with_tail(addr, bytes, &blocks), unchanged, "{addr} {bytes}");
-        }
-        let pending = [(100, ActiveAllocated), (50, ActivePendingFree)];
-        assert_eq!(with_tail(1000, 30, &pending), unchanged[..2]);
-        let last = [
-            (20, ActiveAllocated),
-            (100, ActiveAllocated),
-            (50, Inactive),
-        ];
-        assert_eq!(
-            with_tail(1020, 10, &last),
-            [(1000, 20), (1020, 110), (1130, 40)]
-        );
+        cases::check("src/formats/snapshot/cases/tails.txt", |text| {
+            let words: Vec<&str> = text.splitn(3, ' ').collect();
+            let mut segment = segment(words[2]);
+            let tail = (DeviceAddr(number(words[0])), number(words[1]));
+            Tails([tail].into()).add_to(&mut segment);
+            let ends = segment.blocks.windows(2);
+            assert!(
+                ends.into_iter()
+                    .all(|two| two[0].address.offset(two[0].size) == two[1].address)
+            );
+            shown(&segment, &[])
+        });
     }
 
     #[test]
     fn a_range_is_a_block_with_the_free_one_behind() {
-        use BlockState::{ActiveAllocated, Inactive};
-
-        let segments = [segment(&[
-            (100, ActiveAllocated),
-            (50, ActiveAllocated),
-            (20, Inactive),
-        ])];
-        let of = |addr| {
-            let found = neighbourhood(DeviceAddr(addr), &segments)?;
-            Some((found.0.0, found.1))
-        };
-        assert_eq!(of(1100), Some((1000, 70)));
-        assert_eq!(of(1150), Some((1100, 20)));
+        let free = [segment("1000 | 100 50 -20")];
+        let of = |addr| neighbourhood(DeviceAddr(addr), &free);
+        assert_eq!(of(1100), Some((DeviceAddr(1000), 70)));
+        assert_eq!(of(1150), Some((DeviceAddr(1100), 20)));
         // The first block has none before it, and in the middle of one none begins.
         assert_eq!((of(1000), of(1120)), (None, None));
-        let used = [segment(&[
-            (100, ActiveAllocated),
-            (50, ActiveAllocated),
-            (20, ActiveAllocated),
-        ])];
-        assert_eq!(
-            neighbourhood(DeviceAddr(1100), &used),
-            Some((DeviceAddr(1000), 50))
-        );
+        let used = neighbourhood(DeviceAddr(1100), &[segment("1000 | 100 50 20")]);
+        assert_eq!(used, Some((DeviceAddr(1000), 50)));
     }
 
     const MIB: u64 = 1 << 20;
@@ -188,69 +131,24 @@ mod tests {
     /// A block of 4 MiB before the first entry, whose free completes in the recording or not, and a request of `size`
     /// bytes right behind it, by mistake. The tail after it was lengthened from `before`; none if it cannot be the cause.
     fn lengthened(size: u64, is_freed: bool, before: u64) -> Option<u64> {
-        use Action::{Alloc, FreeCompleted, FreeRequested};
-        use BlockState::{ActiveAllocated, Inactive};
-
-        use super::super::super::Recording;
-        use super::super::super::calls::tests::entry;
-        use coalesce_alloc::release::Release;
-
-        let base = DeviceAddr(100 * MIB);
-        let at_end = SegmentInfo {
-            address: base,
-            blocks: vec![BlockInfo::new(base, 20 * MIB, 0, Inactive)],
-            ..segment(&[])
-        };
-        let (other, end) = (base.0 + 30 * MIB, at_end.clone());
-        let mut entries = vec![entry(Alloc, other, MIB)];
-        if is_freed {
-            entries.extend([
-                entry(FreeRequested, base.0, 4 * MIB),
-                entry(FreeCompleted, base.0, 4 * MIB),
-            ]);
-        }
-        let call = entries.len();
-        entries.push(entry(Alloc, other + MIB, size));
-        if !is_freed {
-            entries.extend([
-                entry(FreeRequested, base.0, 4 * MIB),
-                entry(FreeCompleted, base.0, 4 * MIB),
-            ]);
-        }
-        let another = SegmentInfo {
-            address: DeviceAddr(other),
-            blocks: vec![
-                BlockInfo::new(DeviceAddr(other), MIB, MIB, ActiveAllocated),
-                BlockInfo::new(DeviceAddr(other + MIB), 19 * MIB, size, ActiveAllocated),
-            ],
-            ..segment(&[])
-        };
-        let recording = Recording {
-            conf: Some(String::new()),
-            entries,
-            segments: vec![end, another],
-            ..Recording::default()
-        };
+        let free = "free_requested 100M 4M\nfree_completed 100M 4M\n";
+        let (first, last) = if is_freed { (free, "") } else { ("", free) };
+        let recording = recording(&format!(
+            "alloc 130M 1M\n{first}alloc 131M {size}\n{last}segment 100M | -20M\nsegment 130M | 1M 19M/{size}"
+        ));
+        let call = if is_freed { 3 } else { 1 };
         let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
+        let base = DeviceAddr(100 * MIB);
         assert_eq!(prepared.start.guessed, [base]);
         // The replay has put it right behind the block, into a free range of 2 MiB.
-        let placed = base.offset(4 * MIB);
         let rounded = size.next_multiple_of(512);
-        let replayed = [SegmentInfo {
-            address: base,
-            blocks: vec![
-                BlockInfo::new(base, 4 * MIB, 4 * MIB, ActiveAllocated),
-                BlockInfo::new(placed, rounded, size, ActiveAllocated),
-                BlockInfo::new(placed.offset(rounded), 2 * MIB - rounded, 0, Inactive),
-                BlockInfo::new(placed.offset(2 * MIB), 14 * MIB, 0, ActiveAllocated),
-            ],
-            ..segment(&[])
-        }];
+        let rest = 2 * MIB - rounded;
+        let replayed = [segment(&format!("100M | 4M {rounded}/{size} -{rest} 14M"))];
         let mut tails = Tails::default();
         if before > 0 {
             tails.0.insert(base, before);
         }
-        let ours = [entry(Alloc, placed.0, size)];
+        let ours = [entry(Action::Alloc, 104 * MIB, size)];
         let is_cause = tails.lengthen(&prepared, &ours, &replayed, call);
         assert!(
             !tails.lengthen(&prepared, &[], &replayed, call),

@@ -228,8 +228,8 @@ fn common_segment_events(ours: &[TraceEntry], recorded: &[TraceEntry]) -> usize 
 mod tests {
     use Action::{Alloc, Oom, SegmentAlloc, SegmentFree, SegmentMap};
 
-    use super::super::super::calls::tests::entry;
     use super::*;
+    use crate::formats::snapshot::fixture::entry;
 
     #[test]
     fn a_malloc_lands_where_the_last_entries_agree() {

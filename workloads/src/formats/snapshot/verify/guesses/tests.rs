@@ -1,39 +1,10 @@
-use Action::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc, SegmentFree, SegmentMap};
-use coalesce_alloc::MempoolId;
-use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
-use coalesce_alloc::history::TraceEntry;
+use coalesce_alloc::driver::{DeviceAddr, DriverError};
 use coalesce_alloc::release::Release;
-use coalesce_alloc::snapshot::{BlockInfo, BlockState};
-use coalesce_alloc::stats::PoolKind;
 
-use super::super::super::Recording;
-use super::super::super::calls::tests::entry;
 use super::*;
+use crate::formats::snapshot::fixture::recording;
 
 const MIB: u64 = 1 << 20;
-
-/// A segment that is wholly in use at the end.
-fn segment(addr: u64, size: u64) -> SegmentInfo {
-    let (address, state) = (DeviceAddr(addr), BlockState::ActiveAllocated);
-    SegmentInfo {
-        device: 0,
-        address,
-        stream: StreamId::DEFAULT,
-        kind: PoolKind::Large,
-        pool: MempoolId::DEFAULT,
-        is_expandable: false,
-        blocks: vec![BlockInfo::new(address, size, size, state)],
-    }
-}
-
-fn recording(entries: &[TraceEntry], segments: Vec<SegmentInfo>) -> Recording {
-    Recording {
-        conf: Some(String::new()),
-        entries: entries.to_vec(),
-        segments,
-        ..Recording::default()
-    }
-}
 
 fn deviation(error: Option<Error>, ranges: &[(u64, u64)]) -> Deviation {
     let ranges = ranges
@@ -55,17 +26,10 @@ fn calls(guesses: &Guesses) -> Vec<(CallKind, Range<usize>)> {
 /// A segment is returned right before another is taken.
 #[test]
 fn returns_before_a_malloc_are_of_either_call() {
-    let entries = [
-        entry(FreeRequested, MIB, 20 * MIB),
-        entry(FreeCompleted, MIB, 20 * MIB),
-        entry(SegmentFree, MIB, 20 * MIB),
-        entry(SegmentAlloc, 100 * MIB, 30 * MIB),
-        entry(Alloc, 100 * MIB, 30 * MIB),
-        entry(FreeRequested, 100 * MIB, 30 * MIB),
-    ];
-    let mut end = segment(100 * MIB, 30 * MIB);
-    end.blocks[0].state = BlockState::ActivePendingFree;
-    let recording = recording(&entries, vec![end]);
+    let recording = recording(
+        "free_requested 1M 20M\nfree_completed 1M 20M\nsegment_free 1M 20M\nsegment_alloc 100M 30M\n\
+         alloc 100M 30M\nfree_requested 100M 30M\nsegment 100M | ~30M",
+    );
     let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
     let first = Guesses::first(&prepared, None);
     use CallKind::{EmptyCache, Free, FreeRequest, Malloc};
@@ -108,16 +72,9 @@ fn returns_before_a_malloc_are_of_either_call() {
 /// New pages lie where the range of another expandable segment is taken to reach.
 #[test]
 fn a_range_in_the_way_is_shorter() {
-    let entries = [
-        entry(SegmentMap, 100 * MIB, 20 * MIB),
-        entry(Alloc, 100 * MIB, 20 * MIB),
-    ];
-    let mut end = segment(100 * MIB, 20 * MIB);
-    end.is_expandable = true;
-    let recording = Recording {
-        conf: Some("expandable_segments:True".to_owned()),
-        ..recording(&entries, vec![end])
-    };
+    let recording = recording(
+        "conf expandable_segments:True\nsegment_map 100M 20M\nalloc 100M 20M\nsegment 100M pages | 20M",
+    );
     let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
     let first = Guesses::first(&prepared, None);
     assert_eq!(first.memory, 1 << 41);
@@ -150,13 +107,9 @@ fn a_range_in_the_way_is_shorter() {
 /// The call that took the next segment returned one itself, before which the cache was emptied.
 #[test]
 fn a_malloc_is_split_at_one_place_only() {
-    let entries = [
-        entry(SegmentFree, MIB, 20 * MIB),
-        entry(SegmentFree, 50 * MIB, 20 * MIB),
-        entry(SegmentAlloc, 100 * MIB, 30 * MIB),
-        entry(Alloc, 100 * MIB, 30 * MIB),
-    ];
-    let recording = recording(&entries, vec![segment(100 * MIB, 30 * MIB)]);
+    let recording = recording(
+        "segment_free 1M 20M\nsegment_free 50M 20M\nsegment_alloc 100M 30M\nalloc 100M 30M\nsegment 100M | 30M",
+    );
     let prepared = Prepared::new(&recording, Release::DEFAULT).unwrap();
     use CallKind::{EmptyCache, Malloc};
     let mut guesses = Guesses::first(&prepared, None);

@@ -1,9 +1,8 @@
 use Action::{Alloc, SegmentAlloc, SegmentFree};
 use coalesce_alloc::snapshot::SegmentInfo;
-use coalesce_alloc::stats::PoolKind;
 
-use super::super::super::calls::tests::entry;
 use super::*;
+use crate::formats::snapshot::fixture::{self, entry};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,13 +21,8 @@ fn entries(steps: &[i64]) -> Vec<TraceEntry> {
 
 fn segment(number: u64, pool: MempoolId) -> SegmentInfo {
     SegmentInfo {
-        device: 0,
-        address: DeviceAddr(number * 100 * MIB),
-        stream: StreamId::DEFAULT,
-        kind: PoolKind::Large,
         pool,
-        is_expandable: false,
-        blocks: Vec::new(),
+        ..fixture::segment(&format!("{}M", number * 100))
     }
 }
 

@@ -1,7 +1,7 @@
 use Action::{Alloc, FreeCompleted, Oom, SegmentFree};
 
-use super::super::super::calls::tests::entry;
 use super::*;
+use crate::formats::snapshot::fixture::entry;
 
 #[test]
 fn only_completions_may_come_in_another_order() {
