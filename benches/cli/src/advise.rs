@@ -14,7 +14,7 @@ use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
 
 use super::conditions::ConditionFlags;
-use super::output::{self, is_stdout, notice, print, print_styled};
+use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::styled::{BOLD, Styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -130,10 +130,7 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
     let is_printed = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_stdout);
-    ensure!(
-        !is_printed(&args.json) || !is_printed(&args.html),
-        "--json and --html - both go to standard output"
-    );
+    ensure_apart(("--json", is_printed(&args.json)), ("--html -", is_printed(&args.html)))?;
     let mut files = Files::checked([&args.json, &args.html]);
     let advice = advise(request)?;
     if !is_printed(&args.json) && !is_printed(&args.html) {
@@ -230,15 +227,6 @@ fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_limit_is_a_number_of_seconds_or_none() {
-        assert_eq!(time_limit(0.0).unwrap(), None);
-        assert_eq!(time_limit(1.5).unwrap(), Some(Duration::from_millis(1500)));
-        let error = time_limit(-1.0).unwrap_err().to_string();
-        assert_eq!(error, "--time-limit -1: expected a number of seconds");
-        assert!(time_limit(f64::NAN).is_err() && time_limit(1e30).is_err());
-    }
 
     /// The first error is reported, and files that are known to fail are not tried.
     #[test]

@@ -77,17 +77,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(failed(&error, 2)),
     };
     let fails = comparison.fails;
-    match args.json {
-        true if args.only_worse => print_json(&comparison.only_failing(&limits))?,
-        true => print_json(&comparison)?,
-        false => {
-            let counts = counts(&comparison);
-            let shown = match args.only_worse {
-                true => comparison.only_failing(&limits),
-                false => comparison,
-            };
-            print_styled(&differences(Styled::plain(&counts), &shown, &limits))?;
-        }
+    let counts = Styled::plain(&counts(&comparison));
+    let shown = if args.only_worse {
+        comparison.only_failing(&limits)
+    } else {
+        comparison
+    };
+    if args.json {
+        print_json(&shown)?;
+    } else {
+        print_styled(&differences(counts, &shown, &limits))?;
     }
     Ok(u8::from(fails).into())
 }
@@ -114,9 +113,9 @@ fn counts(comparison: &Comparison) -> String {
     let effects: Vec<_> = effects
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    let effects = match effects.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", effects.join(", ")),
+    let effects = match effects.as_slice() {
+        [] => String::new(),
+        effects => format!(" ({})", effects.join(", ")),
     };
     format!(
         "{} rows in both, {} gone, {} new; {changed} figures changed{effects}; {} of {} times differ\n",
@@ -196,10 +195,7 @@ fn list(text: &mut Styled, lines: impl Iterator<Item = (bool, &'static str, Stri
             "better" => GOOD,
             _ => Style::new(),
         };
-        let word = match fails {
-            true => word.to_uppercase(),
-            false => (*word).to_owned(),
-        };
+        let word = if *fails { word.to_uppercase() } else { (*word).to_owned() };
         let line = format!("{word:<6} {line}");
         *text = mem::take(text).and_styled(style, &line).and("\n");
     }
