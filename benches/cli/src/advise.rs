@@ -80,9 +80,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let opened = args.workloads.iter();
-    let opened = opened.map(|name| open(name, &args.conditions));
-    let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
+    let names = args.workloads.iter();
+    let opened = names.map(|name| open(name, &args.conditions));
+    let mut workloads: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
         if reading > limit / 2 {
@@ -90,27 +90,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "Reading took {:.1} s, so that the answer takes longer than --time-limit.",
                 reading.as_secs_f64()
             );
-            let remarks = opened.iter_mut().map(|one| &mut one.input.remarks);
+            let remarks = workloads.iter_mut().map(|one| &mut one.input.remarks);
             remarks.for_each(|remarks| remarks.push(remark.clone()));
         }
         limit.saturating_sub(reading).max(limit / 2)
     });
     let deadline = Deadline::after(limit);
-    let workloads = u32::try_from(args.workloads.len()).unwrap_or(u32::MAX);
-    let limit = limit.map(|limit| match (args.html.is_some(), workloads) {
+    let count = u32::try_from(workloads.len()).unwrap_or(u32::MAX);
+    let limit_of_each = limit.map(|limit| match (args.html.is_some(), count) {
         (false, 1) => limit,
         // The page, or one setting for all, takes some more replays.
-        _ => limit * 4 / 5 / workloads,
+        _ => limit * 4 / 5 / count,
     });
     let goal = Goal {
         aim: args.aim,
         profile: &profile,
-        time_limit: limit,
+        time_limit: limit_of_each,
         jobs: Jobs::of(args.jobs),
     };
-    let requests = opened.iter().map(|one| one.request(goal));
-    let requests: Vec<AdviceRequest<'_>> = requests.collect();
-    match requests.as_slice() {
+    let requests = workloads.iter().map(|one| one.request(goal));
+    match requests.collect::<Vec<AdviceRequest<'_>>>().as_slice() {
         [request] => one(args, request, deadline),
         requests => job(args, requests, deadline),
     }
@@ -204,8 +203,8 @@ fn job(
         "--html shows one recording; run `coalesce advise` with each of them"
     );
     let mut files = Files::checked([&args.json]);
-    let ranks = requests.iter().map(advise);
-    let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
+    let advised = requests.iter().map(advise);
+    let ranks: Vec<Advice> = advised.collect::<anyhow::Result<_>>()?;
     let job = one_for_all(requests, ranks, deadline);
     if !args.json.as_deref().is_some_and(is_stdout) {
         print(&report::job::page(&job))?;

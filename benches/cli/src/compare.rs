@@ -109,16 +109,16 @@ fn counts(comparison: &Comparison) -> String {
         (count(Effect::Other), "other"),
         (count(Effect::Unjudged), "not judged"),
     ];
-    let effects = effects.into_iter().filter(|(count, _)| *count > 0);
-    let effects: Vec<_> = effects
+    let found = effects.into_iter().filter(|(count, _)| *count > 0);
+    let counted: Vec<_> = found
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    let effects = match effects.as_slice() {
+    let in_brackets = match counted.as_slice() {
         [] => String::new(),
-        effects => format!(" ({})", effects.join(", ")),
+        counted => format!(" ({})", counted.join(", ")),
     };
     format!(
-        "{} rows in both, {} gone, {} new; {changed} figures changed{effects}; {} of {} times differ\n",
+        "{} rows in both, {} gone, {} new; {changed} figures changed{in_brackets}; {} of {} times differ\n",
         comparison.common,
         comparison.lost.len(),
         comparison.added.len(),
@@ -140,8 +140,8 @@ fn differences(mut text: Styled, comparison: &Comparison, limits: &Limits) -> St
         added.map(|row| (limits.is_exact, "new", row.to_string())),
     );
     let changes = comparison.changes.iter();
-    let changes = changes.filter(|change| change.fails || change.effect != Effect::Unjudged);
-    list(&mut text, changes.map(described));
+    let judged = changes.filter(|change| change.fails || change.effect != Effect::Unjudged);
+    list(&mut text, judged.map(described));
     list(&mut text, comparison.timings.iter().map(described_timing));
     text
 }

@@ -100,8 +100,8 @@ enum To {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
     let inputs = args.inputs(&format)?;
-    let known = inputs.iter().map(|(_, input)| WithConditions::of(input));
-    let known: Vec<WithConditions<'_>> = known.collect::<anyhow::Result<_>>()?;
+    let conditions = inputs.iter().map(|(_, input)| WithConditions::of(input));
+    let known: Vec<WithConditions<'_>> = conditions.collect::<anyhow::Result<_>>()?;
     let numbers = inputs.iter().map(|(number, _)| *number);
     let workloads = known.iter().map(WithConditions::workload);
     let devices: Vec<Device<'_>> = numbers.zip(workloads).collect();

@@ -69,8 +69,8 @@ fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let evidence = Evidence::gather(conditions.subject(&input))?;
     let findings = diagnose::diagnose(&evidence);
-    let lacking = input.coverage.as_ref().map(missing).unwrap_or_default();
-    let lacking: String = lacking.iter().map(|line| format!("{line}\n")).collect();
+    let sentences = input.coverage.as_ref().map(missing).unwrap_or_default();
+    let lacking: String = sentences.iter().map(|line| format!("{line}\n")).collect();
     print_answer(args.json, &findings, || {
         let steps = Steps::line(evidence.steps.as_ref()) + "\n";
         lacking + &conditions.text() + &steps + &diagnose::text(&findings)

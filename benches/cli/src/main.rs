@@ -119,11 +119,12 @@ fn command() -> clap::Command {
     for (heading, names) in HEADINGS {
         template += &format!("\n{header}{heading}:{header:#}\n");
         for name in *names {
-            let about = command
-                .find_subcommand(name)
-                .and_then(clap::Command::get_about);
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            template += &format!("  {verb}{name:<11}{verb:#}  {about}\n");
+            let of_verb = command.find_subcommand(name);
+            let about = of_verb.and_then(clap::Command::get_about).cloned();
+            template += &format!(
+                "  {verb}{name:<11}{verb:#}  {}\n",
+                about.unwrap_or_default()
+            );
         }
     }
     template += &format!("\n{header}Options:{header:#}\n{{options}}");

@@ -46,13 +46,13 @@ impl Flags {
 
 /// Lets `--color` among the arguments hold, also if others are invalid.
 pub fn choose_color(arguments: impl Iterator<Item = OsString>) {
-    let arguments = arguments
+    let words = arguments
         .skip(1)
         .map(|one| one.to_string_lossy().into_owned());
-    let mut arguments = arguments.take_while(|one| one != "--");
-    while let Some(argument) = arguments.next() {
+    let mut flags = words.take_while(|one| one != "--");
+    while let Some(argument) = flags.next() {
         let when = match argument.strip_prefix("--color=") {
-            None if argument == "--color" => arguments.next(),
+            None if argument == "--color" => flags.next(),
             when => when.map(str::to_owned),
         };
         // The parser reports an invalid value.
@@ -257,8 +257,8 @@ pub fn invalid_arguments(
         }
         _ => None,
     };
-    let shown: Vec<_> = error.context().filter_map(shown).collect();
-    for (kind, value) in shown {
+    let printable_context: Vec<_> = error.context().filter_map(shown).collect();
+    for (kind, value) in printable_context {
         error.insert(kind, value);
     }
     let mut words = arguments.map(|one| one.to_string_lossy().into_owned());

@@ -69,10 +69,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
     let rest = |bytes| effort.rest(bytes);
-    let clearing = clearing::measure(&mut device, &clock, &rest);
-    let clearing = unless_short(clearing, "how fast returned memory is cleared")?;
-    let percent = contention::measure(&mut device, &clock);
-    let percent = unless_short(percent, "how much longer calls take among kernels")?;
+    let cleared = clearing::measure(&mut device, &clock, &rest);
+    let clearing = unless_short(cleared, "how fast returned memory is cleared")?;
+    let contention = contention::measure(&mut device, &clock);
+    let percent = unless_short(contention, "how much longer calls take among kernels")?;
     let text = profile::toml(&machine, &samples, clearing, percent);
     if let Some(table) = &args.samples {
         output::write(table, profile::table(&samples).as_bytes())?;

@@ -73,8 +73,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let splice = args.splice.as_deref();
     ensure_apart(("--json", args.json), ("--splice -", splice.is_some_and(is_stdout)))?;
     // Before the measurement, which takes a while.
-    let target = splice.map(|path| Markdown::read(path, &[TABLE]));
-    let target = target.transpose()?;
+    let page = splice.map(|path| Markdown::read(path, &[TABLE]));
+    let target = page.transpose()?;
     let pairs = realism::measure(&results::traces(args.traces.as_deref())?)?;
     let markdown = realism::markdown(&pairs);
     if args.json {

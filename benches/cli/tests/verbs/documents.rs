@@ -21,8 +21,8 @@ fn from_checkout(arguments: &str) -> String {
         .take_while(|word| *word != "|")
         .map(|word| word.replacen("results/", &top, 1))
         .collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    coalesce(&words, "", &[]).success()
+    let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+    coalesce(&arguments, "", &[]).success()
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod hostile;
 mod measured;
 #[cfg(target_os = "linux")]
 mod plugin;
-mod realism;
 mod schema;
 mod sweep;
 #[cfg(target_os = "linux")]

@@ -79,8 +79,8 @@ impl Row {
         if !self.0["limit_bytes"].is_empty() {
             arguments.extend(["--limit", &self.0["limit_bytes"]]);
         }
-        let report = coalesce(&arguments, "", &[]).success();
-        let report: Value = serde_json::from_str(&report).unwrap();
+        let printed = coalesce(&arguments, "", &[]).success();
+        let report: Value = serde_json::from_str(&printed).unwrap();
         FIGURES.map(|figure| report[figure].as_u64().unwrap())
     }
 
@@ -89,8 +89,8 @@ impl Row {
     fn problem(&self) -> Option<String> {
         let (measured, replayed) = (self.measured(), self.replayed());
         let compared = FIGURES.into_iter().zip(measured).zip(replayed);
-        let differ = compared.filter(|((_, measured), replayed)| measured != replayed);
-        let differ: BTreeSet<&str> = differ.map(|((name, _), _)| name).collect();
+        let unequal = compared.filter(|((_, measured), replayed)| measured != replayed);
+        let differ: BTreeSet<&str> = unequal.map(|((name, _), _)| name).collect();
         let fits = |[.., ooms]: [u64; 5]| ooms == 0;
         let is_true = differ == self.known_to_differ() && fits(measured) == fits(replayed);
         let row = &self.0;
@@ -109,8 +109,8 @@ fn replays_give_what_pytorch_reported_on_a_gpu() {
         let is_known = REASONS.contains(&reason);
         assert_eq!(is_known, !row.known_to_differ().is_empty(), "'{reason}'");
     }
-    let problems = Jobs::default().map(&rows, Row::problem);
-    let problems: Vec<String> = problems.into_iter().flatten().collect();
+    let checked = Jobs::default().map(&rows, Row::problem);
+    let problems: Vec<String> = checked.into_iter().flatten().collect();
     let (wrong, all) = (problems.len(), rows.len());
     assert!(
         problems.is_empty(),

@@ -52,12 +52,12 @@ fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
 }
 
 /// Asserts that a command prints what `coalesce schema OUTPUT` describes.
-pub fn assert_output_is_described(output: &str, arguments: &[&str]) {
+fn assert_output_is_described(output: &str, arguments: &[&str]) {
     let schema = json(&["schema", output]);
     assert_described(&json(arguments), &schema, &schema, output);
 }
 
-/// The realism of generated workloads is checked in its own test, because it takes long to measure.
+/// That of realism is on its page, because it takes long to measure.
 #[test]
 fn every_field_of_the_output_is_described() {
     let small = trace("example_3gib_named_y");

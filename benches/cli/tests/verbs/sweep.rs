@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::{checkout, coalesce, scratch_folder};
+use crate::{coalesce, scratch_folder, trace};
 
-/// A sweep that uses all features and has enough cells to be interrupted.
+/// A sweep that has enough cells to be interrupted.
 fn sweep(folder: &Path) -> PathBuf {
-    let traces = checkout().join("workloads/traces");
+    let trace = trace("resnet50_fp32_fixed224");
     let text = format!(
         r#"
         [settings]
@@ -19,25 +19,14 @@ fn sweep(folder: &Path) -> PathBuf {
         round8 = "roundup_power2_divisions:8"
         expand = "expandable_segments:True"
         [[workload]]
-        traces = "{}/example_interleaved_free.csv.gz"
+        traces = "{trace}"
         [[workload]]
-        traces = "{}/resnet50_fp32_fixed224.csv.gz"
-        [[workload]]
-        presets = ["fragmentation_article", "grad_accumulation"]
-        [[workload]]
-        preset = "fragmentation_large"
-        name = "fewer_rounds"
-        with = {{ rounds = 5, bytes = "3MiB" }}
+        presets = ["fragmentation_article", "fragmentation_large", "grad_accumulation"]
         [[run]]
-        capacities = ["1TiB", "110%"]
-        seeds = [1, 2]
-        [[run]]
-        settings = ["default", "expand"]
-        capacities = ["least", "least+10%"]
+        capacities = ["1TiB", "110%", "least"]
         addresses = ["up", "firstfit"]
-        "#,
-        traces.display(),
-        traces.display()
+        seeds = [1, 2]
+        "#
     );
     let path = folder.join("sweep.toml");
     fs::write(&path, text).unwrap();
@@ -51,11 +40,6 @@ fn text(path: &Path) -> &str {
 fn run(sweep: &Path, out: &Path, more: &[&str]) -> crate::Ended {
     let arguments = [&["sweep", text(sweep), "--out", text(out)], more].concat();
     coalesce(&arguments, "", &[])
-}
-
-/// Starts the sweep and kills it once its journal has the given number of lines.
-fn run_and_kill(sweep: &Path, out: &Path, lines: usize) {
-    stop(sweep, out, lines, |child| child.kill().unwrap());
 }
 
 /// Starts a sweep and stops it once its journal has some lines. Returns what it printed to standard error.
@@ -112,7 +96,7 @@ fn an_interrupted_sweep_gives_the_same_results() {
     for time in 0..3 {
         // Kill it at a different place each time.
         let lines = 2 + time * cells / 4 + random.hash_one(time) as usize % (cells / 4);
-        run_and_kill(&sweep, &killed, lines);
+        stop(&sweep, &killed, lines, |child| child.kill().unwrap());
     }
     run(&sweep, &killed, &[]).success();
     assert_eq!(fs::read_to_string(&killed).unwrap(), expected);

@@ -90,12 +90,12 @@ fn played(page: &str) -> String {
         } else {
             line == "```console"
         };
-        let command = line.strip_prefix("$ ").filter(|_| is_console);
-        if !is_console || command.is_some() || line == "```console" {
+        let typed = line.strip_prefix("$ ").filter(|_| is_console);
+        if !is_console || typed.is_some() || line == "```console" {
             text += &format!("{line}\n");
         }
-        let Some(command) = command else { continue };
-        let mut command = command.to_owned();
+        let Some(typed) = typed else { continue };
+        let mut command = typed.to_owned();
         while let Some(line) = lines.next_if(|line| line.starts_with('>')) {
             command += &format!("\n{}", line.strip_prefix("> ").unwrap_or_default());
             text += &format!("{line}\n");
@@ -159,7 +159,7 @@ topics! {
 fn each_folder_has_a_test() {
     let entries = fs::read_dir(folder()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| name != "bin").collect();
-    names.sort();
-    assert_eq!(names, TOPICS);
+    let mut folders: Vec<String> = names.filter(|name| name != "bin").collect();
+    folders.sort();
+    assert_eq!(folders, TOPICS);
 }
