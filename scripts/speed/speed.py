@@ -102,7 +102,7 @@ def script_with_live(live: int) -> Path:
 class Programs:
     def __init__(self):
         original = built([str(CONFORMANCE / "setup.sh")])
-        coalesce = [release_build("coalesce"), "script"]
+        coalesce = [release_build("coalesce"), "script", "--torch", "2.11"]
         self.commands = {
             "original": [original],
             "locked": coalesce,

@@ -15,7 +15,7 @@ use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
-use super::output::{self, is_stdout, notice, print, print_styled};
+use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::styled::{BOLD, Styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let opened = args.workloads.iter();
     let opened = opened.map(|workload| args.conditions.open_for_reference(workload));
-    let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
+    let mut workloads: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
         if reading > limit / 2 {
@@ -86,27 +86,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "Reading took {:.1} s, so that the answer takes longer than --time-limit.",
                 reading.as_secs_f64()
             );
-            let remarks = opened.iter_mut().map(|one| &mut one.input.remarks);
+            let remarks = workloads.iter_mut().map(|one| &mut one.input.remarks);
             remarks.for_each(|remarks| remarks.push(remark.clone()));
         }
         limit.saturating_sub(reading).max(limit / 2)
     });
     let deadline = Deadline::after(limit);
-    let workloads = u32::try_from(args.workloads.len()).unwrap_or(u32::MAX);
-    let limit = limit.map(|limit| match (args.html.is_some(), workloads) {
+    let count = u32::try_from(workloads.len()).unwrap_or(u32::MAX);
+    let limit_of_each = limit.map(|limit| match (args.html.is_some(), count) {
         (false, 1) => limit,
         // The page, or one setting for all, takes some more replays.
-        _ => limit * 4 / 5 / workloads,
+        _ => limit * 4 / 5 / count,
     });
     let goal = Goal {
         aim: args.aim,
         profile: &profile,
-        time_limit: limit,
+        time_limit: limit_of_each,
         jobs: Jobs::of(args.jobs),
     };
-    let requests = opened.iter().map(|one| one.request(goal));
-    let requests: Vec<AdviceRequest<'_>> = requests.collect();
-    match requests.as_slice() {
+    let requests = workloads.iter().map(|one| one.request(goal));
+    match requests.collect::<Vec<AdviceRequest<'_>>>().as_slice() {
         [request] => one(args, request, deadline),
         requests => job(args, requests, deadline),
     }
@@ -125,10 +124,10 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
     let is_printed = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_stdout);
-    ensure!(
-        !is_printed(&args.json) || !is_printed(&args.html),
-        "--json and --html - both go to standard output"
-    );
+    ensure_apart(
+        ("--json", is_printed(&args.json)),
+        ("--html -", is_printed(&args.html)),
+    )?;
     let mut files = Files::checked([&args.json, &args.html]);
     let advice = advise(request)?;
     if !is_printed(&args.json) && !is_printed(&args.html) {
@@ -202,8 +201,8 @@ fn job(
         "--html shows one recording; run `coalesce advise` with each of them"
     );
     let mut files = Files::checked([&args.json]);
-    let ranks = requests.iter().map(advise);
-    let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
+    let advised = requests.iter().map(advise);
+    let ranks: Vec<Advice> = advised.collect::<anyhow::Result<_>>()?;
     let job = one_for_all(requests, ranks, deadline);
     if !args.json.as_deref().is_some_and(is_stdout) {
         print(&report::job::page(&job))?;
@@ -225,15 +224,6 @@ fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_limit_is_a_number_of_seconds_or_none() {
-        assert_eq!(time_limit(0.0).unwrap(), None);
-        assert_eq!(time_limit(1.5).unwrap(), Some(Duration::from_millis(1500)));
-        let error = time_limit(-1.0).unwrap_err().to_string();
-        assert_eq!(error, "--time-limit -1: expected a number of seconds");
-        assert!(time_limit(f64::NAN).is_err() && time_limit(1e30).is_err());
-    }
 
     /// The first error is reported, and files that are known to fail are not tried.
     #[test]

@@ -77,17 +77,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(failed(&error, 2)),
     };
     let fails = comparison.fails;
-    match args.json {
-        true if args.only_worse => print_json(&comparison.only_failing(&limits))?,
-        true => print_json(&comparison)?,
-        false => {
-            let counts = counts(&comparison);
-            let shown = match args.only_worse {
-                true => comparison.only_failing(&limits),
-                false => comparison,
-            };
-            print_styled(&differences(Styled::plain(&counts), &shown, &limits))?;
-        }
+    let counts = Styled::plain(&counts(&comparison));
+    let shown = if args.only_worse {
+        comparison.only_failing(&limits)
+    } else {
+        comparison
+    };
+    if args.json {
+        print_json(&shown)?;
+    } else {
+        print_styled(&differences(counts, &shown, &limits))?;
     }
     Ok(u8::from(fails).into())
 }
@@ -110,16 +109,16 @@ fn counts(comparison: &Comparison) -> String {
         (count(Effect::Other), "other"),
         (count(Effect::Unjudged), "not judged"),
     ];
-    let effects = effects.into_iter().filter(|(count, _)| *count > 0);
-    let effects: Vec<_> = effects
+    let found = effects.into_iter().filter(|(count, _)| *count > 0);
+    let counted: Vec<_> = found
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    let effects = match effects.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", effects.join(", ")),
+    let in_brackets = match counted.as_slice() {
+        [] => String::new(),
+        counted => format!(" ({})", counted.join(", ")),
     };
     format!(
-        "{} rows in both, {} gone, {} new; {changed} figures changed{effects}; {} of {} times differ\n",
+        "{} rows in both, {} gone, {} new; {changed} figures changed{in_brackets}; {} of {} times differ\n",
         comparison.common,
         comparison.lost.len(),
         comparison.added.len(),
@@ -141,8 +140,8 @@ fn differences(mut text: Styled, comparison: &Comparison, limits: &Limits) -> St
         added.map(|row| (limits.is_exact, "new", row.to_string())),
     );
     let changes = comparison.changes.iter();
-    let changes = changes.filter(|change| change.fails || change.effect != Effect::Unjudged);
-    list(&mut text, changes.map(described));
+    let judged = changes.filter(|change| change.fails || change.effect != Effect::Unjudged);
+    list(&mut text, judged.map(described));
     list(&mut text, comparison.timings.iter().map(described_timing));
     text
 }
@@ -196,9 +195,10 @@ fn list(text: &mut Styled, lines: impl Iterator<Item = (bool, &'static str, Stri
             "better" => GOOD,
             _ => Style::new(),
         };
-        let word = match fails {
-            true => word.to_uppercase(),
-            false => (*word).to_owned(),
+        let word = if *fails {
+            word.to_uppercase()
+        } else {
+            (*word).to_owned()
         };
         let line = format!("{word:<6} {line}");
         *text = mem::take(text).and_styled(style, &line).and("\n");

@@ -9,11 +9,10 @@ use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
-use coalesce_workloads::json;
 
 use super::conditions::ConditionFlags;
 use super::history;
-use super::output::{failed, print};
+use super::output::{failed, print_answer};
 
 /// Find problems in a workload's memory use, and suggest remedies.
 ///
@@ -45,14 +44,11 @@ pub struct Args {
 const ANY: &str = "any";
 
 fn rule(name: &str) -> Result<String, String> {
-    let mut known = diagnose::rules().chain([ANY]);
-    match known.any(|known| known == name) {
-        true => Ok(name.to_owned()),
-        false => {
-            let known = diagnose::rules().chain([ANY]);
-            Err(format!("no rule {}", Unknown::new(name, known)))
-        }
+    let known = || diagnose::rules().chain([ANY]);
+    if known().any(|known| known == name) {
+        return Ok(name.to_owned());
     }
+    Err(format!("no rule {}", Unknown::new(name, known())))
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -74,15 +70,11 @@ fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let evidence = Evidence::gather(conditions.subject(&input))?;
     let findings = diagnose::diagnose(&evidence);
-    let missing = input.coverage.as_ref().map(missing).unwrap_or_default();
-    let missing: String = missing.iter().map(|line| format!("{line}\n")).collect();
-    let text = match args.json {
-        true => json::pretty(&findings)?,
-        false => {
-            let steps = Steps::line(evidence.steps.as_ref()) + "\n";
-            missing + &conditions.text() + &steps + &diagnose::text(&findings)
-        }
-    };
-    print(&text)?;
+    let sentences = input.coverage.as_ref().map(missing).unwrap_or_default();
+    let lacking: String = sentences.iter().map(|line| format!("{line}\n")).collect();
+    print_answer(args.json, &findings, || {
+        let steps = Steps::line(evidence.steps.as_ref()) + "\n";
+        lacking + &conditions.text() + &steps + &diagnose::text(&findings)
+    })?;
     Ok(findings)
 }

@@ -19,7 +19,7 @@ use self::program::{Device, Program, Run};
 use self::vary::{Largest, Parameter};
 use super::advise;
 use super::conditions::ConditionFlags;
-use super::output::{self, failed, is_stdout, notice, print, print_json};
+use super::output::{self, failed, is_stdout, notice, print_answer};
 
 /// Find out whether a PyTorch program fits into a GPU, without a GPU.
 ///
@@ -75,10 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(found) => found,
         Err(error) => return Ok(failed(&error, 2)),
     };
-    match args.json {
-        true => print_json(&report)?,
-        false => print(&answer::page(&report))?,
-    }
+    print_answer(args.json, &report, || answer::page(&report))?;
     // Last, so that an error here does not lose the answer.
     if let Some(path) = &args.save
         && let Err(error) = run.save(path)
@@ -177,10 +174,10 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<(Run, Verdict)> {
     };
     // PyTorch itself has the last word.
     let confirmed = program.run(device, Some(&conf))?;
-    match confirmed.fits() {
-        true => Ok((confirmed, Verdict::FitsWith { conf })),
-        false => Ok((whole, Verdict::too_large(&advice))),
+    if confirmed.fits() {
+        return Ok((confirmed, Verdict::FitsWith { conf }));
     }
+    Ok((whole, Verdict::too_large(&advice)))
 }
 
 fn advice(run: &Run, device: Device) -> anyhow::Result<Advice> {

@@ -5,10 +5,9 @@ use coalesce_alloc::MempoolId;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{Column, Table, amount};
 use coalesce_workloads::input::Input;
-use coalesce_workloads::json;
 use serde::Serialize;
 
-use super::output::print;
+use super::output::print_answer;
 
 /// The memory of one pool when the snapshot was taken.
 #[derive(Serialize)]
@@ -28,13 +27,8 @@ pub fn require_or_show(input: &Input, as_json: bool) -> anyhow::Result<()> {
     let missing = require_history(input);
     if let (Err(_), Some(recording)) = (&missing, &input.recording) {
         let pools = pools(&recording.segments);
-        print(&match as_json {
-            true => json::pretty(&serde_json::json!({
-                "coverage": input.coverage,
-                "pools": pools,
-            }))?,
-            false => table(&pools),
-        })?;
+        let as_object = serde_json::json!({"coverage": input.coverage, "pools": pools});
+        print_answer(as_json, &as_object, || table(&pools))?;
     }
     missing
 }
@@ -101,62 +95,4 @@ fn table(pools: &[PoolMemory]) -> String {
     ];
     row("all", pools.iter().map(|pool| pool.segments).sum(), bytes);
     table.text()
-}
-
-#[cfg(test)]
-mod tests {
-    use coalesce_alloc::driver::{DeviceAddr, StreamId};
-    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
-    use coalesce_alloc::stats::PoolKind;
-
-    use super::*;
-
-    /// A segment whose blocks have these MiB; every other one is free.
-    fn segment(kind: PoolKind, pool: MempoolId, blocks: &[u64]) -> SegmentInfo {
-        let states = [BlockState::ActiveAllocated, BlockState::Inactive];
-        let blocks = blocks.iter().zip(states.into_iter().cycle());
-        SegmentInfo {
-            device: 0,
-            address: DeviceAddr(0),
-            stream: StreamId::DEFAULT,
-            kind,
-            pool,
-            is_expandable: false,
-            blocks: blocks
-                .map(|(&mib, state)| block(mib << 20, state))
-                .collect(),
-        }
-    }
-
-    fn block(size: u64, state: BlockState) -> BlockInfo {
-        BlockInfo::new(DeviceAddr(0), size, size, state)
-    }
-
-    #[test]
-    fn the_memory_of_pools_is_summed() {
-        let own = MempoolId(0, 3);
-        let segments = [
-            segment(PoolKind::Small, MempoolId::DEFAULT, &[1, 1]),
-            segment(PoolKind::Large, own, &[7]),
-            segment(PoolKind::Large, MempoolId::DEFAULT, &[4, 16]),
-            segment(PoolKind::Large, MempoolId::DEFAULT, &[20]),
-        ];
-        assert_eq!(
-            table(&pools(&segments)),
-            concat!(
-                "Memory at the end, by pool  segments  reserved    in use    cached\n",
-                "large                              2  40.0 MiB  24.0 MiB  16.0 MiB\n",
-                "large, private pool 0, 3           1   7.0 MiB   7.0 MiB   0 bytes\n",
-                "small                              1   2.0 MiB   1.0 MiB   1.0 MiB\n",
-                "all                                4  49.0 MiB  32.0 MiB  17.0 MiB\n",
-            )
-        );
-        assert_eq!(
-            table(&[]),
-            concat!(
-                "Memory at the end, by pool  segments  reserved   in use   cached\n",
-                "all                                0   0 bytes  0 bytes  0 bytes\n",
-            )
-        );
-    }
 }

@@ -6,7 +6,7 @@
 //!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly and takes
 //!    control characters out, and say what happens with `output::notice`, which respects `--quiet`. A name from outside is
 //!    `printable`, so that it stays in its line.
-//! 2. Add a line to the list below: `mod hello; Hello`
+//! 2. Add a line to the list below, under the heading for its users: `mod hello; Hello`
 //!
 //! `scripts/howto/check.py verb` checks these steps with this example:
 //!
@@ -43,7 +43,7 @@ mod styled;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Replay, measure and explain the memory use of GPU caching allocators
 #[derive(Parser)]
@@ -55,51 +55,80 @@ struct Coalesce {
     output: output::Flags,
 }
 
-/// Declares the module of each verb, its subcommand, and the call that runs it.
+/// Declares the module of each verb, its subcommand, the call that runs it, and the headings of the help.
 macro_rules! verbs {
-    ($(mod $module:ident; $verb:ident)+) => {
-        $(mod $module;)+
+    ($($heading:literal: $(mod $module:ident; $verb:ident)+)+) => {
+        $($(mod $module;)+)+
 
         #[derive(Subcommand)]
         enum Verb {
-            $($verb($module::Args),)+
+            $($($verb($module::Args),)+)+
         }
 
         impl Verb {
             fn run(&self) -> anyhow::Result<ExitCode> {
                 match self {
-                    $(Self::$verb(args) => $module::run(args),)+
+                    $($(Self::$verb(args) => $module::run(args),)+)+
                 }
             }
         }
+
+        /// The verbs below each heading of the help.
+        const HEADINGS: &[(&str, &[&str])] = &[$(($heading, &[$(stringify!($module)),+])),+];
     };
 }
 
 verbs! {
+    "For a training that ran out of memory, or that is planned":
     mod advise; Advise
-    mod bench; Bench
-    mod compare; Compare
-    mod completions; Completions
-    mod convert; Convert
     mod diagnose; Diagnose
     mod diff; Diff
     mod fits; Fits
-    mod man; Man
+    mod replay; Replay
+    mod verify; Verify
+    mod convert; Convert
+
+    "For work on allocators":
+    mod workloads; Workloads
+    mod policies; Policies
+    mod sweep; Sweep
     mod merge; Merge
+    mod report; Report
+    mod summary; Summary
+    mod compare; Compare
+    mod plot; Plot
+    mod bench; Bench
+    mod profile; Profile
     mod model; Model
     mod place; Place
-    mod plot; Plot
-    mod policies; Policies
-    mod profile; Profile
     mod realism; Realism
-    mod replay; Replay
-    mod report; Report
-    mod schema; Schema
     mod script; Script
-    mod summary; Summary
-    mod sweep; Sweep
-    mod verify; Verify
-    mod workloads; Workloads
+
+    "For shells and other programs":
+    mod schema; Schema
+    mod completions; Completions
+    mod man; Man
+}
+
+/// The program's arguments, with the verbs under their headings in the help. The parser knows headings of flags only.
+fn command() -> clap::Command {
+    let command = Coalesce::command();
+    let header = command.get_styles().get_header();
+    let verb = command.get_styles().get_literal();
+    let mut template = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (heading, names) in HEADINGS {
+        template += &format!("\n{header}{heading}:{header:#}\n");
+        for name in *names {
+            let of_verb = command.find_subcommand(name);
+            let about = of_verb.and_then(clap::Command::get_about).cloned();
+            template += &format!(
+                "  {verb}{name:<11}{verb:#}  {}\n",
+                about.unwrap_or_default()
+            );
+        }
+    }
+    template += &format!("\n{header}Options:{header:#}\n{{options}}");
+    command.help_template(template)
 }
 
 fn main() -> ExitCode {
@@ -109,7 +138,8 @@ fn main() -> ExitCode {
     }
     // Before the arguments are parsed, because their errors and the help have colours as well.
     output::choose_color(std::env::args_os());
-    let program = match Coalesce::try_parse() {
+    let parsed = command().try_get_matches();
+    let program = match parsed.and_then(|matches| Coalesce::from_arg_matches(&matches)) {
         Ok(program) => program,
         Err(error) => return output::invalid_arguments(error, std::env::args_os()),
     };

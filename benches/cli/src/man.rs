@@ -11,7 +11,7 @@ use super::Coalesce;
 use super::output::folder;
 use coalesce_alloc::printable;
 
-/// Write the manual pages: coalesce.1, and one page for each command, such as coalesce-advise.1.
+/// Write the manual pages: coalesce.1, and one for each command.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce man ~/.local/share/man/man1\n  man coalesce-advise")]
 pub struct Args {

@@ -23,8 +23,8 @@ impl<'a> Markdown<'a> {
     /// If it cannot be read, or has a place for none of the tables.
     pub fn read(path: &'a Path, tables: &[&str]) -> anyhow::Result<Self> {
         let source = source(path);
-        let text = source.read_to_string();
-        let text = text.with_context(|| format!("cannot read {source}"))?;
+        let read = source.read_to_string();
+        let text = read.with_context(|| format!("cannot read {source}"))?;
         ensure!(
             tables.iter().any(|name| readme::has_place(&text, name)),
             "{source}: no mark '<!-- table NAME: -->' for {}",

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use coalesce_alloc::printable;
 use coalesce_bench::measure::record;
 use coalesce_bench::sweep::merge::merge;
 
 use super::input::source;
-use super::output::{self, notice};
+use super::output::{notice_table, write_table};
 
 /// Join the parts of a sweep that was run with --partition.
 ///
@@ -32,13 +31,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         parts.push((part.to_string(), record::read_file(part)?));
     }
     let rows = merge(&parts)?;
-    let mut csv = Vec::new();
-    record::write(&rows, &mut csv)?;
-    output::write(&args.out, &csv)?;
-    notice(&format!(
-        "{} rows in {}",
-        rows.len(),
-        printable::path(&args.out)
-    ));
+    write_table(&args.out, &rows)?;
+    notice_table(&args.out, &rows);
     Ok(ExitCode::SUCCESS)
 }

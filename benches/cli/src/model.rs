@@ -73,12 +73,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let open = args.device.open_gpu()?;
     let number = open.ordinal();
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let programs = match args.workloads.is_empty() {
-        true => presets::list()?
-            .iter()
-            .map(|preset| preset.name.clone())
-            .collect(),
-        false => args.workloads.clone(),
+    let programs = if args.workloads.is_empty() {
+        let presets = presets::list()?.into_iter();
+        presets.map(|preset| preset.name).collect()
+    } else {
+        args.workloads.clone()
     };
     let until = Deadline::after(Some(Duration::from_secs_f64(args.seconds)));
     let kernels = args.kernels.then(Kernels::default);
@@ -119,9 +118,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let text = timing::profile::scaled(&profile, &scale::factors(&rows));
         output::write(out, text.as_bytes())?;
     }
-    match args.out.as_deref().is_some_and(is_stdout) {
-        true => print_bytes(&record::csv(&rows)?)?,
-        false => print(&model::markdown(&rows))?,
+    if args.out.as_deref().is_some_and(is_stdout) {
+        print_bytes(&record::csv(&rows)?)?;
+    } else {
+        print(&model::markdown(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,14 +5,15 @@ use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ColorChoice;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use coalesce_alloc::policy::settings::PolicySettingsError;
-use coalesce_alloc::printable::{is_unprintable, printable};
+use coalesce_alloc::printable::{self, is_unprintable, printable};
 use coalesce_alloc::settings::SettingsError;
 use coalesce_bench::measure::progress::{be_quiet, is_quiet};
+use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::snapshot::release::unknown_key_hint;
@@ -45,13 +46,13 @@ impl Flags {
 
 /// Lets `--color` among the arguments hold, also if others are invalid.
 pub fn choose_color(arguments: impl Iterator<Item = OsString>) {
-    let arguments = arguments
+    let words = arguments
         .skip(1)
         .map(|one| one.to_string_lossy().into_owned());
-    let mut arguments = arguments.take_while(|one| one != "--");
-    while let Some(argument) = arguments.next() {
+    let mut flags = words.take_while(|one| one != "--");
+    while let Some(argument) = flags.next() {
         let when = match argument.strip_prefix("--color=") {
-            None if argument == "--color" => arguments.next(),
+            None if argument == "--color" => flags.next(),
             when => when.map(str::to_owned),
         };
         // The parser reports an invalid value.
@@ -114,10 +115,26 @@ pub fn is_stdout(path: &Path) -> bool {
 /// # Errors
 /// As [`results::write`] and [`print()`].
 pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
-    match is_stdout(path) {
-        true => print_bytes(contents),
-        false => results::write(path, contents),
+    if is_stdout(path) {
+        print_bytes(contents)
+    } else {
+        results::write(path, contents)
     }
+}
+
+/// Writes a table of results, or prints it if its name is `-`.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_table(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let mut csv = Vec::new();
+    record::write(rows, &mut csv)?;
+    write(path, &csv)
+}
+
+/// Says how many rows a table has that was written.
+pub fn notice_table(path: &Path, rows: &[Row]) {
+    notice(&format!("{} rows in {}", rows.len(), printable::path(path)));
 }
 
 /// Checks that [`write()`] can write a file.
@@ -125,17 +142,19 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
 /// # Errors
 /// As [`results::ensure_writable`].
 pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
-    match is_stdout(path) {
-        true => Ok(()),
-        false => results::ensure_writable(path),
+    if is_stdout(path) {
+        return Ok(());
     }
+    results::ensure_writable(path)
 }
 
 /// Parses the name of an output folder, which cannot be standard output.
 pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match is_stdout(&path) {
-        true => Err("expected a folder, not standard output; a folder called '-' is './-'"),
-        false => Ok(path),
+    PathBufValueParser::new().try_map(|path| {
+        if is_stdout(&path) {
+            return Err("expected a folder, not standard output; a folder called '-' is './-'");
+        }
+        Ok(path)
     })
 }
 
@@ -167,6 +186,37 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
 /// As [`print()`].
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     write_json(Path::new(STANDARD_STREAM), value)
+}
+
+/// Prints an answer as JSON or as text.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_answer(
+    as_json: bool,
+    answer: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if as_json {
+        print_json(answer)
+    } else {
+        print(&text())
+    }
+}
+
+/// Checks that at most one of two outputs goes to standard output.
+///
+/// # Errors
+/// If both do; the error names their flags.
+pub fn ensure_apart(
+    (one, one_is_printed): (&str, bool),
+    (other, other_is_printed): (&str, bool),
+) -> anyhow::Result<()> {
+    ensure!(
+        !(one_is_printed && other_is_printed),
+        "{one} and {other} both go to standard output"
+    );
+    Ok(())
 }
 
 /// Writes a value as JSON to a file, or prints it if its name is `-`.
@@ -207,17 +257,18 @@ pub fn invalid_arguments(
         }
         _ => None,
     };
-    let shown: Vec<_> = error.context().filter_map(shown).collect();
-    for (kind, value) in shown {
+    let printable_context: Vec<_> = error.context().filter_map(shown).collect();
+    for (kind, value) in printable_context {
         error.insert(kind, value);
     }
-    let mut arguments = arguments.map(|one| one.to_string_lossy().into_owned());
-    let text = || error.render().to_string();
+    let mut words = arguments.map(|one| one.to_string_lossy().into_owned());
     // Nobody can be told if printing fails.
-    match arguments.any(|one| one.contains(is_unprintable)) {
-        false => drop(error.print()),
-        true if error.use_stderr() => complain(text().trim_end()),
-        true => drop(print(&text())),
+    if !words.any(|one| one.contains(is_unprintable)) {
+        drop(error.print());
+    } else if error.use_stderr() {
+        complain(error.render().to_string().trim_end());
+    } else {
+        drop(print(&error.render().to_string()));
     }
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use coalesce_alloc::placement::{Effort, Placement, lower_bound, pack_watched};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::input::source;
-use super::output::{self, is_stdout, print, print_json};
+use super::output::{self, ensure_apart, is_stdout, print, print_json};
 
 /// Find offsets for buffers with known lifetimes, in as little memory as possible.
 ///
@@ -77,10 +77,7 @@ struct Found {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_printed = args.out.as_deref().is_some_and(is_stdout);
-    ensure!(
-        !(args.json && is_printed),
-        "--json and --out - both go to standard output"
-    );
+    ensure_apart(("--json", args.json), ("--out -", is_printed))?;
     let source = source(&args.instance);
     let instance = minimalloc::read(source.clone())?;
     let found = search(args, &instance).with_context(|| source.to_string())?;
@@ -181,64 +178,4 @@ fn describe(source: &Source, instance: &Instance, found: &Found) -> String {
         text.push_str(&format!("{name:<12}{figure:>20}  {meaning}\n"));
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_are_a_time() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for text in ["-1", "1e30", "NaN", "five"] {
-            let wrong = format!("'{text}' is not a number of seconds, such as 5 or 0.5");
-            assert_eq!(seconds(text), Err(wrong));
-        }
-    }
-
-    /// Two buffers at the same time and one after them, in more memory than they need.
-    fn found() -> (Instance, Found) {
-        let csv = "id,lower,upper,size\na,0,2,10\nb,0,2,20\nc,2,3,25\n";
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), csv).unwrap();
-        let instance = minimalloc::read(Source::from(file.path().to_owned())).unwrap();
-        let found = Found {
-            placement: Placement {
-                offsets: vec![0, 10, 20],
-                height: 45,
-                packer: "by hand",
-            },
-            after: Duration::from_millis(1250),
-        };
-        (instance, found)
-    }
-
-    #[test]
-    fn a_placement_is_described_and_reported() {
-        let (instance, found) = found();
-        let source = Source::from(PathBuf::from("three.csv"));
-        assert_eq!(
-            describe(&source, &instance, &found),
-            concat!(
-                "three.csv: 3 buffers\n",
-                "\n",
-                "lower bound                   30  peak of live bytes\n",
-                "height                        45  memory that the placement needs\n",
-                "ratio                     1.5000  height / lower bound\n",
-                "found after               1.25 s  by hand\n",
-            )
-        );
-        let report = serde_json::to_value(report(&instance, &found)).unwrap();
-        let expected = serde_json::json!({
-            "buffers": 3,
-            "lower_bound": 30,
-            "height": 45,
-            "ratio": 1.5,
-            "found_after_s": 1.25,
-            "packer": "by hand",
-            "offsets": [0, 10, 20],
-        });
-        assert_eq!(report, expected);
-        assert_eq!([ratio(0, 0), ratio(3, 2)], ["0.0000", "1.5000"]);
-    }
 }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
 use coalesce_bench::measure::results;
 use coalesce_bench::realism;
 use coalesce_bench::report::readme::Splice;
@@ -11,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::markdown::Markdown;
-use super::output::{is_stdout, print, print_json};
+use super::output::{ensure_apart, is_stdout, print, print_json};
 
 /// Compare generated workloads with the recorded ones that they imitate.
 #[derive(clap::Args)]
@@ -72,13 +71,13 @@ const TABLE: &str = "realism";
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let splice = args.splice.as_deref();
-    ensure!(
-        !args.json || !splice.is_some_and(is_stdout),
-        "--json and --splice - both go to standard output"
-    );
+    ensure_apart(
+        ("--json", args.json),
+        ("--splice -", splice.is_some_and(is_stdout)),
+    )?;
     // Before the measurement, which takes a while.
-    let target = splice.map(|path| Markdown::read(path, &[TABLE]));
-    let target = target.transpose()?;
+    let page = splice.map(|path| Markdown::read(path, &[TABLE]));
+    let target = page.transpose()?;
     let pairs = realism::measure(&results::traces(args.traces.as_deref())?)?;
     let markdown = realism::markdown(&pairs);
     if args.json {

@@ -22,6 +22,7 @@ use coalesce_workloads::demand::{Demand, DemandCount};
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::formats::source::Source;
+use coalesce_workloads::input::Input;
 use coalesce_workloads::json;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
@@ -119,6 +120,12 @@ pub struct Report {
     remarks: Vec<String>,
 }
 
+impl Report {
+    fn contents(&self) -> Option<&Contents> {
+        self.on_gpu.as_ref()?.verified.as_ref()
+    }
+}
+
 /// Measurements that exist only on a GPU.
 #[derive(JsonSchema, Serialize)]
 struct OnGpu {
@@ -170,56 +177,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         conditions: conditions.replay,
         profile: &Profile::load(&args.profile, Path::new(""))?,
     };
-    let mut watch = Watch {
-        progress: Progress::new("events", None),
-        first_oom: None,
-        failures_averted: 0,
-        has_surroundings: false,
-        has_limits: false,
-    };
+    let mut watch = Watch::new();
     let mut count = (DemandCount::default(), &mut watch);
     let (row, on_gpu) = measure(args, &cell, &mut count)?;
-    let row = Row {
-        lower_bound_bytes: count.0.demand.lower_bound_bytes,
-        streams: Some(count.0.demand.streams),
-        pools: Some(count.0.demand.pools),
-        ..row
-    };
-    let mut coverage = input.coverage.as_ref().map(missing).unwrap_or_default();
+    let demand = count.0.demand;
     let is_simulated_reference = on_gpu.is_none() && args.policy == REFERENCE;
-    if let Some(start) = input.workload.start()
-        && (!is_simulated_reference || start.is_lower_bound(conf))
-    {
-        let who = match is_simulated_reference {
-            true => "These settings",
-            false => "This allocator",
-        };
-        coverage.push(format!("{who} {FROM_LIVE_BLOCKS}."));
-    }
+    let lacking = lacking(&input, conf, is_simulated_reference);
     let mut remarks = input.remarks;
-    if on_gpu.is_some() && watch.has_surroundings {
-        remarks.push(
-            "The workload's changes of other processes' memory and of running kernels are not made on a GPU."
-                .to_owned(),
-        );
-    }
-    if on_gpu.is_some() && watch.has_limits && args.policy != REFERENCE {
-        remarks.push(
-            "The workload limits its memory, but on a GPU only the policy pytorch has such a limit.".to_owned(),
-        );
-    }
-    if on_gpu.is_none() && input.recording.is_some() {
+    if on_gpu.is_some() {
+        remarks.extend(watch.left_out_on_gpu(&args.policy));
+    } else if input.recording.is_some() {
         remarks.extend(conditions.sources.iter().cloned());
     }
     let report = Report {
         coverage: input.coverage,
-        missing: coverage,
-        row,
+        missing: lacking,
+        row: Row {
+            lower_bound_bytes: demand.lower_bound_bytes,
+            streams: Some(demand.streams),
+            pools: Some(demand.pools),
+            ..row
+        },
         first_oom: watch.first_oom.take(),
         on_gpu,
         failures_averted: watch.failures_averted,
         remarks,
     };
+    // Its line of progress ends before the report.
     drop(watch);
     let text = if args.json {
         as_json(&report)?
@@ -227,11 +211,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         describe(&report)
     };
     print(&text)?;
-    let contents = report.on_gpu.and_then(|on_gpu| on_gpu.verified);
-    Ok(match contents {
-        Some(contents) if contents.corrupt > 0 => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    })
+    let is_corrupt = report
+        .contents()
+        .is_some_and(|contents| contents.corrupt > 0);
+    Ok(ExitCode::from(u8::from(is_corrupt)))
+}
+
+/// What a recording lacks, and what follows for a replay that the recorded program did not make.
+fn lacking(input: &Input, conf: &str, is_simulated_reference: bool) -> Vec<String> {
+    let mut lacking = input.coverage.as_ref().map(missing).unwrap_or_default();
+    if let Some(start) = input.workload.start()
+        && (!is_simulated_reference || start.is_lower_bound(conf))
+    {
+        let who = if is_simulated_reference {
+            "These settings"
+        } else {
+            "This allocator"
+        };
+        lacking.push(format!("{who} {FROM_LIVE_BLOCKS}."));
+    }
+    lacking
 }
 
 /// Replays on the chosen device.
@@ -314,6 +313,32 @@ struct Watch {
     has_limits: bool,
 }
 
+impl Watch {
+    fn new() -> Self {
+        Self {
+            progress: Progress::new("events", None),
+            first_oom: None,
+            failures_averted: 0,
+            has_surroundings: false,
+            has_limits: false,
+        }
+    }
+
+    /// What of the workload a replay on a GPU leaves out, one sentence each.
+    fn left_out_on_gpu(&self, policy: &str) -> Vec<String> {
+        let surroundings = "The workload's changes of other processes' memory and of running kernels are not made on a GPU.";
+        let limits = "The workload limits its memory, but on a GPU only the policy pytorch has such a limit.";
+        let sentences = [
+            (self.has_surroundings, surroundings),
+            (self.has_limits && policy != REFERENCE, limits),
+        ];
+        let left_out = sentences
+            .into_iter()
+            .filter(|(is_left_out, _)| *is_left_out);
+        left_out.map(|(_, sentence)| sentence.to_owned()).collect()
+    }
+}
+
 impl Observer for Watch {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         const EVENTS_A_STEP: u64 = 1 << 12;
@@ -345,6 +370,37 @@ impl Observer for Watch {
 }
 
 fn describe(report: &Report) -> String {
+    let mut text = report.missing.join("\n");
+    if !text.is_empty() {
+        text += "\n\n";
+    }
+    text += &heading(report);
+    for (name, figure, meaning) in figures(&report.row) {
+        text += &line(name, &figure, meaning);
+    }
+    text += &driver_time(report);
+    text += &report
+        .contents()
+        .map_or_else(String::new, describe_contents);
+    if let Some(first) = &report.first_oom {
+        let (event, bytes, tag) = (first.event, amount(first.requested_bytes), &first.tag);
+        text += &format!("\nfirst failed request: event {event}, {bytes} for {tag}\n");
+    }
+    if report.failures_averted > 0 {
+        text += &format!(
+            "\nrequests that failed when recorded and succeed here: {}\n\
+             What the program would do after them is unknown and not included.\n",
+            report.failures_averted
+        );
+    }
+    if !report.remarks.is_empty() {
+        text += &format!("\n{}\n", report.remarks.join("\n"));
+    }
+    text
+}
+
+/// What was replayed, under which conditions.
+fn heading(report: &Report) -> String {
     let row = &report.row;
     let capacity = match row.capacity_bytes {
         ROOMY => "no limit".to_owned(),
@@ -357,100 +413,63 @@ fn describe(report: &Report) -> String {
             row.address_policy
         ),
     };
-    let mut text = report.missing.join("\n");
-    if !text.is_empty() {
-        text.push_str("\n\n");
-    }
-    text += &format!(
+    format!(
         "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
         printable(&row.workload),
         row.events,
         row.allocations,
         printable(&row.policy),
         printable(&row.setting),
-    );
+    )
+}
+
+/// The figures of a replay: name, value, meaning.
+fn figures(row: &Row) -> [(&'static str, String, &'static str); 9] {
     let of_blocks = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), amount);
-    let figures = [
-        (
-            "peak requested",
-            amount(row.peak_requested_bytes),
-            "size of all live requests",
-        ),
+    let (efficiency, of_efficiency) = match row.efficiency {
+        Some(share) => (percent(share), "peak requested / peak reserved"),
+        None => (String::new(), "no value: requests failed"),
+    };
+    let requested = amount(row.peak_requested_bytes);
+    let reserved = amount(row.peak_reserved_bytes);
+    let inactive = of_blocks(row.peak_inactive_split_bytes);
+    let of_inactive = "free blocks in segments that are partly in use";
+    let of_retries = "requests repeated after all cached memory was returned";
+    let of_ooms = "failed requests; a program usually ends at the first";
+    [
+        ("peak requested", requested, "size of all live requests"),
         (
             "peak allocated",
             of_blocks(row.peak_allocated_bytes),
             "size of their blocks",
         ),
-        (
-            "peak reserved",
-            amount(row.peak_reserved_bytes),
-            "memory taken from the device",
-        ),
-        (
-            "peak inactive split",
-            of_blocks(row.peak_inactive_split_bytes),
-            "free blocks in segments that are partly in use",
-        ),
-        (
-            "efficiency",
-            row.efficiency.map_or_else(String::new, percent),
-            match row.efficiency {
-                Some(_) => "peak requested / peak reserved",
-                None => "no value: requests failed",
-            },
-        ),
+        ("peak reserved", reserved, "memory taken from the device"),
+        ("peak inactive split", inactive, of_inactive),
+        ("efficiency", efficiency, of_efficiency),
         ("device allocs", row.device_allocs.to_string(), ""),
         ("device frees", row.device_frees.to_string(), ""),
-        (
-            "retries",
-            row.retries.to_string(),
-            "requests repeated after all cached memory was returned",
+        ("retries", row.retries.to_string(), of_retries),
+        ("ooms", row.ooms.to_string(), of_ooms),
+    ]
+}
+
+fn line(name: &str, figure: &str, meaning: &str) -> String {
+    let padded = format!("{name:<20}{figure:>16}  {meaning}");
+    format!("{}\n", padded.trim_end())
+}
+
+/// The line of the time that driver calls take: measured on a GPU, else by the profile.
+fn driver_time(report: &Report) -> String {
+    let modelled = duration(report.row.driver_time_ns);
+    let source = format!("by the profile {}", report.row.profile);
+    match &report.on_gpu {
+        Some(on_gpu) => line(
+            "driver time",
+            &duration(on_gpu.driver_measured_ns),
+            &format!("measured; {modelled} {source}"),
         ),
-        (
-            "ooms",
-            row.ooms.to_string(),
-            "failed requests; a program usually ends at the first",
-        ),
-    ];
-    for (name, figure, meaning) in figures {
-        text.push_str(format!("{name:<20}{figure:>16}  {meaning}").trim_end());
-        text.push('\n');
+        None => line("driver time", &modelled, &source),
     }
-    let modelled = duration(row.driver_time_ns);
-    let (time, source) = match &report.on_gpu {
-        Some(on_gpu) => (
-            duration(on_gpu.driver_measured_ns),
-            format!("measured; {modelled} by the profile {}", row.profile),
-        ),
-        None => (modelled, format!("by the profile {}", row.profile)),
-    };
-    text.push_str(&format!("{:<20}{time:>16}  {source}\n", "driver time"));
-    let verified = report
-        .on_gpu
-        .as_ref()
-        .and_then(|on_gpu| on_gpu.verified.as_ref());
-    if let Some(contents) = verified {
-        text.push_str(&describe_contents(contents));
-    }
-    if let Some(first) = &report.first_oom {
-        text.push_str(&format!(
-            "\nfirst failed request: event {}, {} for {}\n",
-            first.event,
-            amount(first.requested_bytes),
-            first.tag
-        ));
-    }
-    if report.failures_averted > 0 {
-        text.push_str(&format!(
-            "\nrequests that failed when recorded and succeed here: {}\n\
-             What the program would do after them is unknown and not included.\n",
-            report.failures_averted
-        ));
-    }
-    if !report.remarks.is_empty() {
-        text.push_str(&format!("\n{}\n", report.remarks.join("\n")));
-    }
-    text
 }
 
 fn describe_contents(contents: &Contents) -> String {
@@ -471,4 +490,20 @@ fn describe_contents(contents: &Contents) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_contents_are_described() {
+        let contents = Contents {
+            blocks: 5,
+            bytes: 3 << 20,
+            corrupt: 2,
+            first: vec!["block 1".to_owned(), "block 2".to_owned()],
+        };
+        assert_eq!(
+            describe_contents(&contents),
+            "\nCORRUPT: 2 checks of 5 blocks, 3.0 MiB, found changed contents; the first:\n  block 1\n  block 2\n"
+        );
+    }
+}

@@ -60,9 +60,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 path
             };
             let rows = record::read_file(source(csv))?;
-            match args.json {
-                true => print_json(&objects(&rows)?)?,
-                false => print(&table::text(&rows))?,
+            if args.json {
+                print_json(&objects(&rows)?)?;
+            } else {
+                print(&table::text(&rows))?;
             }
         }
     }

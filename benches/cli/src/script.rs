@@ -7,7 +7,7 @@ use anyhow::Context;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, BenchOptions};
 use coalesce_script::{Options, RunError, Script};
@@ -68,8 +68,8 @@ pub struct Args {
     /// With --bench: the interface to call; only one exists.
     #[arg(long, value_parser = ["raw"], default_value = "raw")]
     api: String,
-    /// The release of PyTorch, for example 2.13. Default: 2.11, as for the oracle.
-    #[arg(long, value_name = "RELEASE", default_value_t = two(11))]
+    /// The release of PyTorch, for example 2.13.
+    #[arg(long, value_name = "RELEASE", default_value_t = Release::DEFAULT)]
     torch: Release,
     /// With --bench: accepted for compatibility with the oracle, without effect.
     #[arg(long)]

@@ -12,9 +12,9 @@ use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
 
 use super::input::source;
-use super::output::{print, print_json};
+use super::output::print_answer;
 
-/// Summarize the effect of each policy and setting over all workloads, compared with one of them.
+/// Compare each policy and setting with one of them, over all workloads.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coalesce summary policies.csv --against pytorch/expand --capacity 1TiB\n  coalesce summary policies.csv --xlsx summary.xlsx"
@@ -75,25 +75,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let sheets = spreadsheet::xlsx(&rows, &summary).with_context(shown)?;
         results::write(path, &sheets)?;
     }
-    match args.json {
-        true => print_json(&summary)?,
-        false => print(&summary::text(&summary))?,
-    }
+    print_answer(args.json, &summary, || summary::text(&summary))?;
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spreadsheet_has_the_extension_of_one() {
-        for name in ["a.xlsx", "a.XLSX", "b/a.csv.xlsx"] {
-            assert_eq!(spreadsheet_name(name), Ok(PathBuf::from(name)));
-        }
-        for name in ["a.csv", "xlsx", "a.xlsx.csv", ""] {
-            let wrong = "expected a file name that ends with .xlsx".to_owned();
-            assert_eq!(spreadsheet_name(name), Err(wrong));
-        }
-    }
 }

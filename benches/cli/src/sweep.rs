@@ -1,21 +1,21 @@
 //! `coalesce sweep`: measurements described by a file.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{bail, ensure};
 use coalesce_alloc::printable::{self, printable};
 use coalesce_bench::measure::parallel::Jobs;
-use coalesce_bench::measure::record::{self, Row};
+use coalesce_bench::measure::record::Row;
 use coalesce_bench::sweep::SOURCES;
 use coalesce_bench::sweep::journal::Journal;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
 
 use super::input::source;
-use super::output::{self, is_stdout, notice, notice_below, print};
+use super::output::{is_stdout, notice, notice_below, notice_table, print, write_table};
 
 /// Measure combinations of workloads, policies, settings, capacities and seeds.
 ///
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Nothing is created beside a pipe or a device.
     if is_stdout(out) || out.metadata().is_ok_and(|there| !there.is_file()) {
         let rows = complete(&plan, args, None, Vec::new())?;
-        save(out, &rows)?;
+        write_table(out, &rows)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (digest, sources) = (&plan.digest, SOURCES);
@@ -109,9 +109,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::process::exit(INTERRUPTED);
     })?;
     let rows = complete(&plan, args, Some(&mut journal), done)?;
-    save(out, &rows)?;
+    write_table(out, &rows)?;
     journal.remove()?;
-    notice(&format!("{} rows in {}", rows.len(), printable::path(out)));
+    notice_table(out, &rows);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -153,30 +153,4 @@ fn complete(
     }
     rows.sort_by_key(|row| row.cell);
     Ok(rows)
-}
-
-fn save(out: &Path, rows: &[Row]) -> anyhow::Result<()> {
-    let mut csv = Vec::new();
-    record::write(rows, &mut csv)?;
-    output::write(out, &csv)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_is_one_of_several() {
-        let of = |text: &str| text.parse::<Partition>();
-        assert_eq!(of("1/1"), Ok(Partition { part: 1, parts: 1 }));
-        assert_eq!(of("4/4"), Ok(Partition { part: 4, parts: 4 }));
-        let beyond = Err("i must be from 1 to n: the first part is 1/n, the last n/n");
-        assert_eq!([of("0/4"), of("5/4"), of("1/0")], [beyond; 3]);
-        assert_eq!(
-            of("1"),
-            Err("expected i/n, such as 1/4 for the first of four")
-        );
-        let whole = Err("i and n must be whole numbers");
-        assert_eq!([of("a/4"), of("1/b"), of("-1/4"), of("1/2/3")], [whole; 4]);
-    }
 }

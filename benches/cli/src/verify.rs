@@ -13,12 +13,11 @@ use coalesce_bench::text::{Column, Table};
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, Verification, verify_by_all};
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::source::Source;
-use coalesce_workloads::json;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::input::source;
-use super::output::print;
+use super::output::print_answer;
 
 /// Check that the reference reproduces memory snapshots exactly.
 ///
@@ -248,10 +247,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         progress.add(1, &path.to_string_lossy());
     }
     drop(progress);
-    print(&match args.json {
-        true => json::pretty(&lines)?,
-        false => describe(&lines),
-    })?;
+    print_answer(args.json, &lines, || describe(&lines))?;
     let statuses = lines.iter().map(|line| line.status);
     Ok(statuses.max().unwrap_or(0).into())
 }
@@ -275,72 +271,4 @@ fn describe(lines: &[VerifiedDevice]) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fraction_is_from_0_to_1() {
-        assert_eq!(["0", "0.5", "1"].map(fraction), [Ok(0.0), Ok(0.5), Ok(1.0)]);
-        for text in ["-0.01", "1.01", "NaN", "half", ""] {
-            let wrong =
-                format!("'{text}' is not a fraction: expected a number from 0 to 1, such as 0.5");
-            assert_eq!(fraction(text), Err(wrong));
-        }
-    }
-
-    /// Without figures: a file that could not be read, and a recording that is impossible.
-    #[test]
-    fn a_line_without_figures_has_dashes() {
-        let lines = [
-            VerifiedDevice {
-                snapshot: "folder/a.pickle".to_owned(),
-                device: None,
-                settings: None,
-                verdict: "unreadable",
-                status: 2,
-                releases: Vec::new(),
-                counts: None,
-                remarks: vec!["no such file \n".to_owned()],
-            },
-            VerifiedDevice {
-                snapshot: "..".to_owned(),
-                device: Some(1),
-                settings: None,
-                verdict: "impossible",
-                status: 1,
-                releases: ["2.6", "2.7", "2.8"].map(str::to_owned).to_vec(),
-                counts: None,
-                remarks: vec!["one".to_owned(), "two".to_owned()],
-            },
-            VerifiedDevice {
-                snapshot: "b".to_owned(),
-                device: Some(0),
-                settings: Some("a:1".to_owned()),
-                verdict: "impossible",
-                status: 1,
-                releases: vec!["2.9".to_owned()],
-                counts: None,
-                remarks: Vec::new(),
-            },
-        ];
-        assert_eq!(
-            describe(&lines).replace(LEGEND, "LEGEND"),
-            concat!(
-                "snapshot  device  settings  release  start  allocations  segments  retries  ooms  end  verdict\n",
-                "a.pickle  -       -         -        -      -            -         -        -     -    unreadable\n",
-                "..        1       ?         2.6-2.8  -      -            -         -        -     -    impossible\n",
-                "b         0       a:1       2.9      -      -            -         -        -     -    impossible\n",
-                "LEGEND\n",
-                "a.pickle:\n",
-                "- no such file\n",
-                "\n",
-                ".., device 1:\n",
-                "- one\n",
-                "- two\n",
-            )
-        );
-    }
 }

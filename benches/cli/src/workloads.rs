@@ -63,19 +63,19 @@ impl Listed {
     /// All families and presets, or those with a name.
     fn of(name: Option<&str>) -> anyhow::Result<Self> {
         let is_wanted = |known: &str| name.is_none_or(|name| name == known);
-        let families = catalog::families().iter().filter(|one| is_wanted(one.name));
-        let families = families.map(|family| ListedFamily {
+        let known = catalog::families().iter().filter(|one| is_wanted(one.name));
+        let listed_families = known.map(|family| ListedFamily {
             name: family.name,
             summary: family.summary(),
             parameters: family.parameters().into_iter().map(listed).collect(),
         });
-        let families: Vec<ListedFamily> = families.collect();
-        let presets = match name {
+        let families: Vec<ListedFamily> = listed_families.collect();
+        let known = match name {
             Some(_) if !families.is_empty() => Vec::new(),
             Some(name) => vec![found(name)?],
             None => presets::list()?,
         };
-        let presets = presets.into_iter().map(|preset| ListedPreset {
+        let presets = known.into_iter().map(|preset| ListedPreset {
             name: preset.name,
             family: preset.family,
             shows: preset.shows,

@@ -126,9 +126,9 @@ pub fn page(report: &FitsReport) -> String {
             printable(conf)
         );
     }
-    let gpus = match report.gpus.is_empty() {
-        true => "none of those known here".to_owned(),
-        false => report.gpus.join(", "),
+    let gpus = match report.gpus.as_slice() {
+        [] => "none of those known here".to_owned(),
+        gpus => gpus.join(", "),
     };
     let [requested, reserved] =
         [report.peak_requested_bytes, report.peak_reserved_bytes].map(amount);
@@ -245,6 +245,3 @@ fn unknown(report: &FitsReport) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests;

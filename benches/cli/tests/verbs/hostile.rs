@@ -12,12 +12,12 @@ use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::printable::is_unprintable;
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::record;
+use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::replay::replay;
 use coalesce_workloads::{Input, json};
 use serde_json::{Value, json};
 
-use super::outside::files_in;
-use super::{Ended, coalesce, scratch_folder};
+use super::{Ended, coalesce, files_in, scratch, scratch_folder};
 
 /// A formula, escapes and controls of a terminal, controls of the direction of text, line breaks, and marks of HTML and
 /// Markdown. Any kind of file can be called so.
@@ -152,9 +152,14 @@ fn hostile_trace() -> String {
     coalesce_workloads::formats::trace::write(&*input.workload, header, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     let tag = one_line();
-    let hostile = |line: &str| match line.starts_with("alloc") || line.starts_with("mark,-1") {
-        true => format!("{line} {tag}\n"),
-        false => format!("{line}\n"),
+    let hostile = |line: &str| {
+        let has_tag = line.starts_with("alloc") || line.starts_with("mark,-1");
+        let more = if has_tag {
+            format!(" {tag}")
+        } else {
+            String::new()
+        };
+        format!("{line}{more}\n")
     };
     text.lines().map(hostile).collect()
 }
@@ -399,19 +404,27 @@ fn no_verb_lets_hostile_text_through() {
     all.run("report", &["-"], NAME);
 
     let help = coalesce(&["--help"], "", &[]).success();
-    let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let verbs = verbs.take_while(|line| !line.is_empty());
-    let verbs = verbs.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let verbs: BTreeSet<&str> = verbs
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    let ran: BTreeSet<&str> = all
-        .runs
-        .iter()
-        .map(|(verb, _)| *verb)
-        .chain(["help"])
-        .collect();
+    let verbs = help.lines().take_while(|line| *line != "Options:");
+    let verbs = verbs.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let verbs: BTreeSet<&str> = verbs.collect();
+    let ran: BTreeSet<&str> = all.runs.iter().map(|(verb, _)| *verb).collect();
     assert_eq!(ran, verbs);
 }
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
+
+/// A megabyte that unpacks to a quarter of a gigabyte, of which everything would be kept.
+#[test]
+fn a_small_file_that_unpacks_to_much_is_refused() {
+    let long = "x".repeat(1000);
+    let lines = (0..280_000).map(|id| format!("alloc,1,512,0,{id}{long}\nfree,1,512,0,\n"));
+    let packed = gzip(format!("{COLUMNS}\n{}", lines.collect::<String>()).as_bytes()).unwrap();
+    assert!(packed.len() < 8_000_000, "{}", packed.len());
+    let path = scratch("unpacks-to-much.csv.gz", packed);
+    let words = [
+        "unpacks-to-much, event ",
+        "exceeds the limit of 512.0 MiB",
+        "gunzip",
+    ];
+    coalesce(&["diagnose", path.to_str().unwrap()], "", &[]).failure(1, &words);
+}

@@ -1,37 +1,24 @@
 //! Tests of the program `coalesce`: arguments, output and exit status.
+//!
+//! Most are pages of [`transcripts`]. Here is what a page cannot say: interrupts, full disks, terminals, times, and
+//! properties of many answers.
 #![allow(missing_docs)]
 
 mod advise;
-mod compare;
-mod convert;
-mod diagnose;
-mod diff;
-mod fits;
-mod golden;
+mod documents;
 mod gpu;
 mod hostile;
-mod input;
-mod installed;
-mod limits;
-mod lists;
 mod measured;
-mod outside;
-mod place;
 #[cfg(target_os = "linux")]
 mod plugin;
-mod realism;
-mod replay;
-mod report;
 mod schema;
-mod script;
-mod shell;
-mod streams;
-mod summary;
 mod sweep;
 #[cfg(target_os = "linux")]
 mod terminal;
-mod verify;
-mod warm;
+#[cfg(unix)]
+mod transcripts;
+#[cfg(target_os = "linux")]
+mod unwritable;
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -76,11 +63,7 @@ fn coalesce(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ende
 
 /// Runs a command as [`coalesce`] does.
 fn run(command: &mut Command, input: &str, variables: &[(&str, &str)]) -> Ended {
-    let mut child = command
-        .env_remove("PYTORCH_CUDA_ALLOC_CONF")
-        .env_remove("PYTORCH_ALLOC_CONF")
-        .env_remove("NO_COLOR")
-        .env_remove("CLICOLOR_FORCE")
+    let mut child = without_settings(command)
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -95,6 +78,20 @@ fn run(command: &mut Command, input: &str, variables: &[(&str, &str)]) -> Ended 
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Lets a command not depend on the settings of the person who runs the tests.
+fn without_settings(command: &mut Command) -> &mut Command {
+    for name in [
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "NO_COLOR",
+        "CLICOLOR_FORCE",
+        "COLUMNS",
+    ] {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// The root of the checkout.
@@ -143,4 +140,19 @@ fn scratch_folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();
     path
+}
+
+/// All files in a folder and in those in it.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_in(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
 }

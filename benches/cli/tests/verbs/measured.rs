@@ -1,11 +1,10 @@
 //! Replays of recordings from real GPUs, compared with what PyTorch reported there: `workloads/recordings`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::thread;
 
+use coalesce_bench::measure::parallel::Jobs;
 use serde_json::Value;
 
 use super::{checkout, coalesce};
@@ -42,91 +41,61 @@ fn recordings() -> BTreeSet<String> {
     names.collect()
 }
 
-/// A row of `measured.csv`.
-struct Row {
-    recording: String,
-    what: String,
-    conf: String,
-    limit: String,
-    /// The values of [`FIGURES`] that PyTorch reported.
-    figures: [u64; 5],
-    /// The figures that differ in a replay, and why.
-    differs: BTreeSet<String>,
-    reason: String,
-}
+/// A row of `measured.csv`, by column.
+struct Row(HashMap<String, String>);
 
 fn rows() -> Vec<Row> {
     let mut reader = csv::Reader::from_path(folder().join("measured.csv")).unwrap();
-    let columns = reader.headers().unwrap().clone();
-    let row = |row: csv::StringRecord| {
-        let column = |name: &str| {
-            let index = columns.iter().position(|column| column == name);
-            row[index.unwrap()].to_owned()
-        };
-        let (program, rank) = (column("program"), column("rank"));
-        Row {
-            recording: match rank.is_empty() {
-                true => program,
-                false => format!("{program}_{rank}"),
-            },
-            what: column("what"),
-            conf: column("conf"),
-            limit: column("limit_bytes"),
-            figures: FIGURES.map(|figure| column(figure).parse().unwrap()),
-            differs: column("differs")
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect(),
-            reason: column("reason"),
-        }
-    };
-    let records = reader.records().map(Result::unwrap);
+    let rows = reader.deserialize().map(Result::unwrap).map(Row);
     // The driver's own pool, which a replay does not predict.
-    let is_ours = |record: &csv::StringRecord| !record.iter().any(|field| field == "async");
-    records.filter(is_ours).map(row).collect()
+    rows.filter(|row| !row.0.values().any(|field| field == "async"))
+        .collect()
 }
 
 impl Row {
+    fn recording(&self) -> String {
+        let names = [&*self.0["program"], &self.0["rank"]];
+        names.join("_").trim_end_matches('_').to_owned()
+    }
+
+    /// The figures that PyTorch reported.
+    fn measured(&self) -> [u64; 5] {
+        FIGURES.map(|figure| self.0[figure].parse().unwrap())
+    }
+
+    /// The figures that are known to differ in a replay.
+    fn known_to_differ(&self) -> BTreeSet<&str> {
+        self.0["differs"].split_whitespace().collect()
+    }
+
     /// The figures of a replay under the settings and the limit of the row; those of the recording itself under the
     /// recorded conditions.
     fn replayed(&self) -> [u64; 5] {
-        let file = folder().join(format!("{}.trace.xz", self.recording));
+        let file = folder().join(format!("{}.trace.xz", self.recording()));
         let mut arguments = vec!["replay", file.to_str().unwrap(), "--json"];
-        if self.what != "record" {
-            arguments.extend(["--conf", &self.conf]);
+        if self.0["what"] != "record" {
+            arguments.extend(["--conf", &self.0["conf"]]);
         }
-        if !self.limit.is_empty() {
-            arguments.extend(["--limit", &self.limit]);
+        if !self.0["limit_bytes"].is_empty() {
+            arguments.extend(["--limit", &self.0["limit_bytes"]]);
         }
-        let report = coalesce(&arguments, "", &[]).success();
-        let report: Value = serde_json::from_str(&report).unwrap();
+        let printed = coalesce(&arguments, "", &[]).success();
+        let report: Value = serde_json::from_str(&printed).unwrap();
         FIGURES.map(|figure| report[figure].as_u64().unwrap())
     }
 
     /// What is wrong with the row, if anything: a figure that differs from the replay's without being named, or one that is
     /// named and does not differ.
     fn problem(&self) -> Option<String> {
-        let replayed = self.replayed();
-        let compared = FIGURES.iter().zip(self.figures).zip(replayed);
-        let differ = compared.filter(|((_, measured), replayed)| measured != replayed);
-        let differ: BTreeSet<String> = differ.map(|((name, _), _)| (*name).to_owned()).collect();
+        let (measured, replayed) = (self.measured(), self.replayed());
+        let compared = FIGURES.into_iter().zip(measured).zip(replayed);
+        let unequal = compared.filter(|((_, measured), replayed)| measured != replayed);
+        let differ: BTreeSet<&str> = unequal.map(|((name, _), _)| name).collect();
         let fits = |[.., ooms]: [u64; 5]| ooms == 0;
-        let is_true = differ == self.differs && fits(self.figures) == fits(replayed);
-        let Self {
-            recording,
-            what,
-            conf,
-            limit,
-            figures,
-            differs,
-            ..
-        } = self;
-        (!is_true).then(|| {
-            format!(
-                "{recording}, {what}, '{conf}', limit '{limit}': {FIGURES:?}\nmeasured {figures:?}\nreplayed \
-                 {replayed:?}\nknown to differ: {differs:?}"
-            )
-        })
+        let is_true = differ == self.known_to_differ() && fits(measured) == fits(replayed);
+        let row = &self.0;
+        (!is_true)
+            .then(|| format!("{row:?}\n{FIGURES:?}\nmeasured {measured:?}\nreplayed {replayed:?}"))
     }
 }
 
@@ -136,26 +105,12 @@ impl Row {
 fn replays_give_what_pytorch_reported_on_a_gpu() {
     let rows = rows();
     for row in &rows {
-        let is_known = REASONS.contains(&row.reason.as_str());
-        assert_eq!(is_known, !row.differs.is_empty(), "'{}'", row.reason);
+        let reason = row.0["reason"].as_str();
+        let is_known = REASONS.contains(&reason);
+        assert_eq!(is_known, !row.known_to_differ().is_empty(), "'{reason}'");
     }
-    let queue = Mutex::new(rows.iter());
-    let problems = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let Some(row) = queue.lock().unwrap().next() else {
-                        return;
-                    };
-                    if let Some(problem) = row.problem() {
-                        problems.lock().unwrap().push(problem);
-                    }
-                }
-            });
-        }
-    });
-    let problems = problems.into_inner().unwrap();
+    let checked = Jobs::default().map(&rows, Row::problem);
+    let problems: Vec<String> = checked.into_iter().flatten().collect();
     let (wrong, all) = (problems.len(), rows.len());
     assert!(
         problems.is_empty(),
@@ -168,7 +123,7 @@ fn replays_give_what_pytorch_reported_on_a_gpu() {
 #[test]
 fn every_recording_is_measured_and_described() {
     let recordings = recordings();
-    let mut measured: BTreeSet<String> = rows().into_iter().map(|row| row.recording).collect();
+    let mut measured: BTreeSet<String> = rows().iter().map(Row::recording).collect();
     measured.insert("oom_mixtral".to_owned());
     assert_eq!(recordings, measured);
     let readme = fs::read_to_string(folder().join("README.md")).unwrap();

@@ -2,32 +2,31 @@
 
 use serde_json::Value;
 
-use crate::verify::{file, snapshot};
-use crate::{coalesce, recorded, scratch, trace};
+use crate::{checkout, coalesce, recorded, scratch, trace};
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&coalesce(arguments, "", &[]).out).unwrap()
 }
 
-/// The schema itself, or the one that it refers to.
-fn resolved<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
-    let Some(reference) = schema["$ref"].as_str() else {
-        return schema;
-    };
-    root.pointer(reference.trim_start_matches('#')).unwrap()
+/// The schema behind references, and of a value that may be null, that of the value.
+fn inner<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return inner(
+            root.pointer(reference.trim_start_matches('#')).unwrap(),
+            root,
+        );
+    }
+    let alternatives = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
+    let other =
+        |alternatives: &'s Vec<Value>| alternatives.iter().find(|one| one["type"] != "null");
+    alternatives.map_or(schema, |alternatives| {
+        inner(other(alternatives).unwrap(), root)
+    })
 }
 
 /// Asserts that every field of a value is described, and that it has the required ones.
 fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
-    let schema = resolved(schema, root);
-    let alternatives = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
-    if let Some(alternatives) = alternatives {
-        let other = alternatives.iter().find(|one| one["type"] != "null");
-        return match value {
-            Value::Null => {}
-            value => assert_described(value, other.unwrap(), root, path),
-        };
-    }
+    let schema = inner(schema, root);
     match value {
         Value::Object(fields) => {
             for name in schema["required"].as_array().into_iter().flatten() {
@@ -53,17 +52,17 @@ fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
 }
 
 /// Asserts that a command prints what `coalesce schema OUTPUT` describes.
-pub fn assert_output_is_described(output: &str, arguments: &[&str]) {
+fn assert_output_is_described(output: &str, arguments: &[&str]) {
     let schema = json(&["schema", output]);
     assert_described(&json(arguments), &schema, &schema, output);
 }
 
-/// The realism of generated workloads is checked in its own test, because it takes long to measure.
+/// That of realism is on its page, because it takes long to measure.
 #[test]
 fn every_field_of_the_output_is_described() {
     let small = trace("example_3gib_named_y");
     let other = trace("example_3gib_fused_expr");
-    let snapshot = file("schema.pickle", &snapshot(""));
+    let snapshot = checkout().join("benches/cli/tests/cmd/verify/small.json");
     let table = recorded("policies.csv");
     let rows = std::fs::read_to_string(&table).unwrap();
     let rows = rows.lines().take(50).collect::<Vec<_>>().join("\n");
@@ -141,22 +140,10 @@ fn at_path<'s>(root: &'s Value, path: &str) -> Option<&'s Value> {
     Some(schema)
 }
 
-/// The schema behind references, and of a value that may be null, that of the value.
-fn inner<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
-    let schema = resolved(schema, root);
-    match schema["anyOf"].as_array() {
-        Some(alternatives) => {
-            let other = alternatives.iter().find(|one| one["type"] != "null");
-            inner(other.unwrap(), root)
-        }
-        None => schema,
-    }
-}
-
 /// The tables at the end of the skill name only fields that exist, and its text only values that exist.
 #[test]
 fn the_skill_names_fields_that_exist() {
-    let skill = crate::checkout().join("benches/cli/SKILL.md");
+    let skill = checkout().join("benches/cli/SKILL.md");
     let skill = std::fs::read_to_string(skill).unwrap();
     let (_, fields) = skill.split_once("## Fields").unwrap();
     let mut found = 0;
