@@ -205,6 +205,23 @@ pub(crate) fn runtime_early(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) 
     code
 }
 
+/// The interface through which a program calls a function that both have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Api {
+    Driver,
+    Runtime,
+}
+
+impl Api {
+    /// The current device. The runtime makes the first one current if none is.
+    pub(crate) fn device(self, sim: &mut Sim) -> Outcome<u32> {
+        match self {
+            Self::Driver => context::required(),
+            Self::Runtime => sim.runtime_device(),
+        }
+    }
+}
+
 /// Returns a status whatever happens, even a panic.
 fn call(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -234,4 +251,29 @@ macro_rules! entry_points {
         }
     )*};
 }
-pub(crate) use entry_points;
+
+/// Defines functions that the driver and the runtime have with the same arguments:
+/// `fn cuName, cudaName(arguments) |sim, api| { work }`.
+macro_rules! shared_entry_points {
+    ($(
+        $(#[$attribute:meta])*
+        fn $driver:ident, $runtime:ident($($argument:ident: $type:ty),* $(,)?)
+            |$sim:pat_param, $api:pat_param| $work:block
+    )*) => {
+        $crate::border::entry_points! { driver: $(
+            $(#[$attribute])*
+            fn $driver($($argument: $type),*) |$sim| {
+                let $api = $crate::border::Api::Driver;
+                $work
+            }
+        )*}
+        $crate::border::entry_points! { runtime: $(
+            $(#[$attribute])*
+            fn $runtime($($argument: $type),*) |$sim| {
+                let $api = $crate::border::Api::Runtime;
+                $work
+            }
+        )*}
+    };
+}
+pub(crate) use {entry_points, shared_entry_points};

@@ -8,7 +8,6 @@
 
 mod copy;
 mod device;
-pub(crate) mod graph;
 mod ipc;
 mod lookup;
 mod memory;
@@ -21,4 +20,3 @@ const _: () = assert!(
 );
 
 pub(crate) use self::lookup::find;
-pub(crate) use self::memory::{get_attribute, set_attribute};

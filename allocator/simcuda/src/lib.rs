@@ -68,6 +68,7 @@ mod pools;
 mod properties;
 pub mod runtime_api;
 mod settings;
+pub mod shared_api;
 mod state;
 mod streams;
 mod transfer;

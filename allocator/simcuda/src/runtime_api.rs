@@ -7,8 +7,6 @@
 
 mod copy;
 mod device;
-mod graph;
-mod ipc;
 mod launch;
 mod lookup;
 mod memory;

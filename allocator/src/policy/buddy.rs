@@ -286,38 +286,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn chunks_fit_the_request_and_the_memory_left() {
-        let (mut device, mut buddy) = (
-            device(),
-            PolicySettings::read("chunk:16MiB", Buddy::from_settings).unwrap(),
-        );
-        let mut take = |bytes| {
-            let block = buddy.malloc(&mut device, bytes, StreamId::DEFAULT);
-            (block.map(|block| block.bytes / MIB), device.used() / MIB)
-        };
-        assert_eq!(take(7 * MIB), (Ok(8), 16));
-        assert_eq!(take(33 * MIB), (Ok(64), 80));
-        assert_eq!(take(9 * MIB), (Ok(16), 96));
-        assert_eq!(take(9 * MIB), (Err(Refusal::OutOfMemory), 96));
-        assert_eq!(take(5 * MIB), (Ok(8), 96));
-        assert_eq!(take(2 * MIB), (Ok(2), 100));
-    }
-
-    #[test]
-    fn unused_chunks_are_returned_to_make_room() {
-        let (mut device, mut buddy) = (
-            device(),
-            PolicySettings::read("chunk:32MiB", Buddy::from_settings).unwrap(),
-        );
-        let stream = StreamId::DEFAULT;
-        let small = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();
-        let other = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();
-        buddy.free(&mut device, small).unwrap();
-        buddy.free(&mut device, other).unwrap();
-        assert_eq!(device.used(), 64 * MIB);
-        buddy.malloc(&mut device, 64 * MIB, stream).unwrap();
-        assert_eq!(device.used(), 64 * MIB);
-    }
 }

@@ -245,30 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_fit_no_block_get_their_own_allocation() {
-        let mut device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
-        let mut policy =
-            PolicySettings::read("block:30MiB", OffsetAllocator::from_settings).unwrap();
-        let mut take = |bytes| {
-            let block = policy
-                .malloc(&mut device, bytes, StreamId::DEFAULT)
-                .unwrap();
-            (block, device.used() / MIB)
-        };
-        // 29 MiB is not the size of a bin: it is rounded up to 30.
-        assert_eq!(take(29 * MIB).1, 30);
-        assert_eq!(take(MIB).1, 30);
-        let (own, used) = take(30 * MIB + 1);
-        assert_eq!((own.bytes, used), (30 * MIB + 256, 62));
-        assert_eq!(take(20 * MIB).1, 92);
-        assert_eq!(take(5 * MIB).1, 92);
-        // The device has 8 MiB left: neither 30 nor 15 MiB fit, but 7.5.
-        assert_eq!(take(6 * MIB).1, 100);
-        policy.free(&mut device, own).unwrap();
-        assert_eq!(device.used() / MIB, 68);
-    }
-
-    #[test]
     fn the_smallest_blocks_hold_a_request() {
         let mut device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
         for (block, bytes) in [("block:0", 1), ("block:256", 256), ("block:1KiB", 1000)] {

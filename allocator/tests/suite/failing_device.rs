@@ -6,53 +6,64 @@ use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::{Allocator as _, PyTorch};
+use coalesce_alloc::{PyTorch, registry};
+
+use crate::harness::DynAllocator;
 
 const MIB: u64 = 1 << 20;
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
 
-type Allocator = PyTorch<SimDevice>;
-
-fn allocator(conf: &str) -> Allocator {
+fn allocator(conf: &str) -> DynAllocator {
     of_release(Release::DEFAULT, conf)
 }
 
-fn of_release(release: Release, conf: &str) -> Allocator {
+fn of_release(release: Release, conf: &str) -> DynAllocator {
     let device = SimDevice::new(&SimConfig::with_capacity(1024 * MIB));
     let settings = Settings::of_release(release).started_with(conf);
-    PyTorch::new(device, settings.unwrap())
+    Box::new(PyTorch::new(device, settings.unwrap()))
 }
 
-fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {
+fn malloc(allocator: &mut DynAllocator, mib: u64) -> Result<DeviceAddr, Error> {
     allocator.malloc(mib * MIB, StreamId::DEFAULT)
 }
 
-/// Runs `call` on a device that breaks after 0, 1, 2, … driver calls, each time on a new allocator
-/// from `prepare`, until `call` makes fewer driver calls. `recover` may continue after each failure.
-/// Returns the number of driver calls.
-fn break_everywhere<T>(
-    conf: &str,
-    prepare: impl Fn(&mut Allocator) -> T,
-    call: impl Fn(&mut Allocator, &T) -> Result<(), Error>,
-    recover: impl Fn(&mut Allocator, T),
+/// How a device fails.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    /// At one call.
+    Once,
+    /// At one call and all that follow.
+    FromThenOn,
+}
+
+/// Runs `call` on a device that fails after 0, 1, 2, … driver calls, each time on a new allocator from `build` and
+/// `prepare`, until `call` makes fewer driver calls. `recover` may continue after each failure. Returns the number of driver
+/// calls.
+fn fail_everywhere<T>(
+    failure: Failure,
+    build: impl Fn() -> DynAllocator,
+    prepare: impl Fn(&mut DynAllocator) -> T,
+    call: impl Fn(&mut DynAllocator, &T) -> Result<(), Error>,
+    recover: impl Fn(&mut DynAllocator, T),
 ) -> u64 {
     for after in 0.. {
-        let mut allocator = allocator(conf);
+        let mut allocator = build();
         let prepared = prepare(&mut allocator);
-        let broken = DriverError::Failed("broken".to_owned());
-        allocator
-            .driver_mut()
-            .faults_mut()
-            .break_after(after, broken);
+        let error = DriverError::Failed("broken".to_owned());
+        let faults = allocator.driver_mut().faults_mut();
+        match failure {
+            Failure::Once => faults.fail_after(after, error),
+            Failure::FromThenOn => faults.break_after(after, error),
+        }
         let outcome = call(&mut allocator, &prepared);
+        allocator.driver_mut().faults_mut().set_sticky(None);
         if allocator.driver_mut().faults_mut().cancel() {
             outcome.unwrap();
             return after;
         }
-        allocator.driver_mut().faults_mut().set_sticky(None);
         assert!(
             matches!(outcome, Err(Error::Driver(_) | Error::VirtualMemory(_))),
-            "{conf}, broken after {after} calls: {outcome:?}"
+            "{failure:?}, after {after} calls: {outcome:?}"
         );
         allocator.check().unwrap();
         recover(&mut allocator, prepared);
@@ -60,9 +71,20 @@ fn break_everywhere<T>(
         allocator.check().unwrap();
         let device = allocator.driver();
         let left = (device.used(), device.reserved_addresses());
-        assert_eq!(left, (0, 0), "{conf}, broken after {after} calls");
+        assert_eq!(left, (0, 0), "{failure:?}, after {after} calls");
     }
     unreachable!("every call ends")
+}
+
+/// The reference on a device that breaks.
+fn break_everywhere<T>(
+    conf: &str,
+    prepare: impl Fn(&mut DynAllocator) -> T,
+    call: impl Fn(&mut DynAllocator, &T) -> Result<(), Error>,
+    recover: impl Fn(&mut DynAllocator, T),
+) -> u64 {
+    let build = || allocator(conf);
+    fail_everywhere(Failure::FromThenOn, build, prepare, call, recover)
 }
 
 #[test]
@@ -180,19 +202,64 @@ fn events_half_waited_for() {
     }
 }
 
-/// An error of earlier work, which the device reports at the next occasion, is told before anything is tried.
+/// A policy on a device whose events stay pending or not.
+fn of_policy(policy: &str, conf: &str, hold_events: bool) -> DynAllocator {
+    let device = SimDevice::new(&SimConfig {
+        hold_events,
+        ..SimConfig::with_capacity(1024 * MIB)
+    });
+    registry::build(policy, device, conf).unwrap()
+}
+
 #[test]
-fn a_device_with_an_error_is_not_asked_for_memory() {
-    for conf in CONFS {
-        let mut allocator = allocator(conf);
-        allocator.set_memory_limit(Some(50 * MIB));
-        malloc(&mut allocator, 40).unwrap();
-        let error = DriverError::Failed("of a kernel".to_owned());
-        let faults = allocator.driver_mut().faults_mut();
-        faults.set_sticky(Some(error.clone()));
-        let before = allocator.stats().clone();
-        assert_eq!(malloc(&mut allocator, 40), Err(Error::Driver(error)));
-        assert_eq!(*allocator.stats(), before, "no step was taken");
+fn memory_half_stitched() {
+    for failure in [Failure::Once, Failure::FromThenOn] {
+        let reserved = |allocator: &DynAllocator| allocator.stats().reserved_bytes.all().current;
+        let reached = fail_everywhere(
+            failure,
+            || of_policy("gmlake", "frag_limit:4MiB", false),
+            |allocator| {
+                for addr in [10, 10].map(|mib| malloc(allocator, mib).unwrap()) {
+                    allocator.free(addr).unwrap();
+                }
+            },
+            |allocator, ()| malloc(allocator, 20).map(drop),
+            |allocator, ()| {
+                assert_eq!(reserved(allocator), 20 << 20);
+                let stitched = malloc(allocator, 20).unwrap();
+                assert_eq!(reserved(allocator), 20 << 20);
+                allocator.free(stitched).unwrap();
+            },
+        );
+        assert_eq!(reached, 1 + 2 * 10, "reserve, then map and set access");
+    }
+}
+
+#[test]
+fn pages_half_mapped_again() {
+    for failure in [Failure::Once, Failure::FromThenOn] {
+        let reached = fail_everywhere(
+            failure,
+            || of_policy("vpmm", "va_size:16MiB", true),
+            |allocator| {
+                let other = StreamId::nth(1);
+                let [first, pin] = [4, 2].map(|mib| allocator.malloc(mib * MIB, other).unwrap());
+                allocator.free(first).unwrap();
+                pin
+            },
+            |allocator, _| malloc(allocator, 8).map(drop),
+            |allocator, pin| {
+                let again = malloc(allocator, 8).unwrap();
+                allocator.check().unwrap();
+                let reserved = allocator.stats().reserved_bytes.all().current;
+                assert_eq!(reserved, 10 << 20);
+                allocator.free(again).unwrap();
+                allocator.free(pin).unwrap();
+                allocator.driver_mut().streams_mut().complete_all();
+            },
+        );
+        // New pages, their access and event, then a query, a wait, and old pages.
+        assert_eq!(reached, (2 * 2 + 3) + 2 + (2 + 3));
     }
 }
 
@@ -234,7 +301,7 @@ fn a_failure_with_fabric_counts_as_a_lack_of_memory() {
     allocator.check().unwrap();
 }
 
-fn fail_second_call(allocator: &mut Allocator) {
+fn fail_second_call(allocator: &mut DynAllocator) {
     let failure = DriverError::Failed("not permitted".to_owned());
     allocator.driver_mut().faults_mut().fail_after(1, failure);
 }

@@ -215,7 +215,7 @@ const DIFFERENT: [Different; 1] = [Different {
     name: "16-private-expandable-assert",
     from: two(6),
     to: two(15),
-    why: "PyTorch fails its own assertion; ours returns an error that names the hazard. See hazards.rs",
+    why: "PyTorch fails its own assertion; ours returns an error that names the hazard. See transcripts/hazards.txt",
 }];
 
 fn every_script_prints_what_the_real_binary_prints(release: Release) {

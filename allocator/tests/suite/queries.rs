@@ -9,7 +9,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
@@ -22,46 +22,6 @@ fn on(config: &SimConfig, conf: &str) -> Allocator {
 
 fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
-}
-
-#[test]
-fn base_allocation_returns_the_segment() {
-    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
-    let first = malloc(&mut allocator, 8 * MIB);
-    let second = malloc(&mut allocator, 8 * MIB);
-    assert_eq!(second, first.offset(8 * MIB));
-    for addr in [first, second] {
-        assert_eq!(allocator.base_allocation(addr), Ok((first, 20 * MIB)));
-    }
-
-    let mut allocator = on(
-        &SimConfig::with_capacity(256 * MIB),
-        "expandable_segments:True",
-    );
-    let blocks = [(); 3].map(|()| malloc(&mut allocator, 20 * MIB));
-    let whole = Ok((blocks[0], 60 * MIB));
-    assert!(
-        blocks
-            .iter()
-            .all(|&b| allocator.base_allocation(b) == whole)
-    );
-    allocator.free(blocks[1]).unwrap();
-    allocator.empty_cache().unwrap(); // leaves a hole between the other two
-    for addr in [blocks[0], blocks[2]] {
-        assert_eq!(allocator.base_allocation(addr), Ok((addr, 20 * MIB)));
-    }
-}
-
-#[test]
-fn a_block_is_as_large_as_the_rounded_request() {
-    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
-    for (bytes, size) in [(1, 512), (513, 1024), (3 * MIB, 3 * MIB)] {
-        let addr = malloc(&mut allocator, bytes);
-        assert_eq!(allocator.block_size(addr), Ok(size));
-        let inside = addr.offset(512);
-        let error = allocator.block_size(inside).unwrap_err();
-        assert_eq!(error, Error::InvalidPointer(inside));
-    }
 }
 
 #[test]
@@ -133,76 +93,6 @@ fn debug_output_tells_who_listens_and_where_pools_get_their_memory() {
 }
 
 #[test]
-fn expandable_segments_of_streams_report_what_is_mapped() {
-    let conf = "expandable_segments:True";
-    let mut allocator = on(&SimConfig::with_capacity(512 * MIB), conf);
-    let streams = [2, 1, 0].map(StreamId::nth);
-    let sizes = |allocator: &Allocator| {
-        let sizes = allocator.expandable_segment_sizes();
-        sizes
-            .map(|size| (size.stream, size.is_small, size.mapped / MIB))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(sizes(&allocator), []);
-    let large = streams.map(|stream| allocator.malloc(50 * MIB, stream).unwrap());
-    let small = allocator.malloc(MIB, streams[0]).unwrap();
-    let of_streams = [
-        (streams[0], false, 60),
-        (streams[1], false, 60),
-        (streams[0], true, 2),
-    ];
-    assert_eq!(sizes(&allocator), of_streams, "oldest first");
-    for block in [large[0], small] {
-        allocator.free(block).unwrap();
-    }
-    allocator.empty_cache().unwrap();
-    assert_eq!(sizes(&allocator), of_streams[1..2]);
-    allocator.malloc(50 * MIB, streams[0]).unwrap();
-    assert_eq!(
-        sizes(&allocator),
-        [of_streams[1], of_streams[0]],
-        "a new segment is the last one"
-    );
-}
-
-#[test]
-fn largest_free_is_the_largest_servable_request() {
-    let mut allocator = on(&SimConfig::with_capacity(100 * MIB), "");
-    assert_eq!(
-        allocator.largest_free(),
-        Ok(100 * MIB),
-        "all memory of the device"
-    );
-    let held = malloc(&mut allocator, 70 * MIB);
-    assert_eq!(allocator.largest_free(), Ok(30 * MIB));
-    allocator.free(held).unwrap();
-    assert_eq!(allocator.largest_free(), Ok(70 * MIB), "the cached block");
-    let held = malloc(&mut allocator, 50 * MIB);
-    assert_eq!(
-        allocator.largest_free(),
-        Ok(30 * MIB),
-        "the rest of the segment has only 20 MiB"
-    );
-    allocator.free(held).unwrap();
-}
-
-/// PyTorch warns, and goes on without them.
-#[test]
-fn expandable_segments_are_off_on_a_device_without_virtual_memory() {
-    let conf = "expandable_segments:True";
-    let config = SimConfig {
-        virtual_memory: false,
-        ..SimConfig::default()
-    };
-    let mut allocator = on(&config, conf);
-    assert!(!allocator.settings().expandable_segments());
-    allocator.apply_settings(conf).unwrap();
-    assert!(!allocator.settings().expandable_segments());
-    malloc(&mut allocator, MIB);
-    assert!(!allocator.segments()[0].is_expandable);
-}
-
-#[test]
 fn a_device_without_memory_serves_nothing() {
     for conf in ["", "expandable_segments:True", "max_split_size_mb:20"] {
         let mut allocator = on(&SimConfig::with_capacity(0), conf);
@@ -246,19 +136,6 @@ fn a_limit_in_bytes_allows_exactly_so_many() {
     }
 }
 
-#[test]
-fn a_limit_of_all_memory_is_none() {
-    let mut allocator = on(&SimConfig::with_capacity(100 * MIB), "");
-    for (limit, allowed) in [(99, Some(99 * MIB)), (100, None)] {
-        allocator.set_memory_limit(Some(limit * MIB));
-        let error = allocator.malloc(200 * MIB, StreamId::DEFAULT).unwrap_err();
-        let Error::OutOfMemory(details) = error else {
-            panic!("{error}");
-        };
-        assert_eq!(details.limit, allowed);
-    }
-}
-
 /// Simulated time passes only in driver calls; the history has it in microseconds.
 #[test]
 fn the_cost_of_driver_calls_determines_the_times_in_the_history() {
@@ -285,43 +162,4 @@ fn the_cost_of_driver_calls_determines_the_times_in_the_history() {
     let first = allocator.history().next().unwrap().time_us;
     let last = allocator.history().last().unwrap().time_us;
     assert_eq!(last - first, 6_200);
-}
-
-/// Until 2.12, streams recorded while allocations go to a pool count as finished when the pool ends;
-/// streams recorded earlier must finish. The streams of one block do not count for another.
-#[test]
-fn streams_of_a_capture_are_finished_at_its_end() {
-    let config = SimConfig {
-        hold_events: true,
-        ..SimConfig::default()
-    };
-    let settings = Settings::of_release(two(12));
-    let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
-    let [in_capture, before, another] = [(); 3].map(|()| malloc(&mut allocator, 30 * MIB));
-    allocator.record_stream(before, StreamId::nth(1)).unwrap();
-    let pool = MempoolId(0, 1);
-    allocator
-        .begin_allocate_to_pool(pool, Box::new(|_| false))
-        .unwrap();
-    for addr in [in_capture, another] {
-        allocator.record_stream(addr, StreamId::nth(2)).unwrap();
-    }
-    for addr in [in_capture, before, another] {
-        allocator.free(addr).unwrap();
-    }
-    allocator.end_allocate_to_pool(pool).unwrap();
-    malloc(&mut allocator, 1); // looks at events
-    let mut free: Vec<DeviceAddr> = Vec::new();
-    for segment in allocator.segments() {
-        free.extend(
-            segment
-                .blocks
-                .iter()
-                .filter(|b| !b.is_active())
-                .map(|b| b.address),
-        );
-    }
-    assert!(free.contains(&in_capture) && free.contains(&another));
-    assert!(!free.contains(&before), "stream 1 has not finished");
-    allocator.check().unwrap();
 }

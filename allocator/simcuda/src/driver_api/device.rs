@@ -44,16 +44,6 @@ entry_points! { driver:
         })
     }
 
-    fn cuDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32) |sim| {
-        value.fill(|| Ok(sim.settings.attribute(attribute, sim.ordinal(device)?)))
-    }
-
-    fn cuDeviceGetPCIBusId(id: Out<u8>, room: i32, device: i32) |sim| {
-        let bus = sim.settings.pci_bus(sim.ordinal(device)?);
-        let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
-        id.set_text(&format!("0000:{bus:02x}:00.0"), room)
-    }
-
     fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) |sim| {
         can.fill(|| {
             let apart = sim.ordinal(device)? != sim.ordinal(peer)?;
@@ -152,14 +142,6 @@ entry_points! { driver:
 
     fn cuCtxGetDevice(device: Out<i32>) |_| {
         device.fill(|| Ok(context::required()?.cast_signed()))
-    }
-
-    fn cuCtxSynchronize() |sim| { sim.synchronize_device(context::required()?) }
-
-    fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |_| {
-        least.set_if_wanted(0);
-        greatest.set_if_wanted(-5);
-        Ok(())
     }
 
     fn cuCtxEnablePeerAccess(_context: u64, _flags: u32) |_| { Ok(()) }

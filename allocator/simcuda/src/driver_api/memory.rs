@@ -1,47 +1,15 @@
-//! Memory on devices and on the host, virtual memory and stream-ordered pools.
+//! Virtual memory; memory of devices and pools, as far as the runtime differs.
 
 use coalesce_alloc::driver::GRANULARITY;
 
 use crate::border::{In, Out, entry_points};
 use crate::context;
 use crate::errors::{Code, Outcome};
-use crate::pools::Attribute;
 use crate::state::Sim;
 
 entry_points! { driver:
-    fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) |sim| {
-        let (free_bytes, total_bytes) = sim.memory_info(context::required()?)?;
-        free.set_if_wanted(free_bytes);
-        total.set_if_wanted(total_bytes);
-        Ok(())
-    }
-
     fn cuMemAlloc_v2(addr: Out<u64>, bytes: u64) |sim| {
         addr.fill(|| sim.malloc(context::required()?, bytes))
-    }
-
-    fn cuMemFree_v2(addr: u64) |sim| {
-        context::required()?;
-        match addr {
-            0 => Ok(()),
-            _ => sim.free(addr),
-        }
-    }
-
-    fn cuMemHostAlloc(addr: Out<u64>, bytes: u64, _flags: u32) |sim| {
-        addr.fill(|| sim.allocate_host(bytes))
-    }
-
-    fn cuMemAllocHost_v2(addr: Out<u64>, bytes: u64) |sim| {
-        addr.fill(|| sim.allocate_host(bytes))
-    }
-
-    fn cuMemFreeHost(addr: u64) |sim| { sim.free_host(addr) }
-    fn cuMemHostRegister_v2(_addr: u64, _bytes: u64, _flags: u32) |_| { Ok(()) }
-    fn cuMemHostUnregister(_addr: u64) |_| { Ok(()) }
-
-    fn cuMemHostGetDevicePointer_v2(device: Out<u64>, host: u64, _flags: u32) |_| {
-        device.set(host)
     }
 }
 
@@ -157,36 +125,7 @@ pub struct PoolProperties {
     pub location: Location,
 }
 
-/// Writes an attribute as its type, `int` or `cuuint64_t`.
-pub(crate) fn get_attribute(sim: &mut Sim, pool: u64, number: i32, to: Out<u8>) -> Outcome {
-    match sim.pool_attribute(pool, number)? {
-        Attribute::Flag(flag) => to.cast().set(flag),
-        Attribute::Bytes(bytes) => to.cast().set(bytes),
-    }
-}
-
-/// Sets an attribute from a value of its type.
-pub(crate) fn set_attribute(sim: &mut Sim, pool: u64, number: i32, from: Out<u8>) -> Outcome {
-    let value = match sim.pool_attribute(pool, number)? {
-        Attribute::Flag(_) => Attribute::Flag(from.argument().get()?),
-        Attribute::Bytes(_) => Attribute::Bytes(from.argument().get()?),
-    };
-    sim.set_pool_attribute(pool, number, value)
-}
-
 entry_points! { driver:
-    fn cuDeviceGetDefaultMemPool(pool: Out<u64>, device: i32) |sim| {
-        pool.fill(|| sim.default_pool(sim.ordinal(device)?))
-    }
-
-    fn cuDeviceGetMemPool(pool: Out<u64>, device: i32) |sim| {
-        pool.fill(|| sim.current_pool(sim.ordinal(device)?))
-    }
-
-    fn cuDeviceSetMemPool(device: i32, pool: u64) |sim| {
-        sim.set_current_pool(sim.ordinal(device)?, pool)
-    }
-
     fn cuMemPoolCreate(pool: Out<u64>, what: In<PoolProperties>) |sim| {
         pool.fill(|| {
             let ordinal = what.get()?.location.device(sim)?;
@@ -195,18 +134,6 @@ entry_points! { driver:
     }
 
     fn cuMemPoolDestroy(pool: u64) |sim| { sim.destroy_pool(pool) }
-    fn cuMemPoolTrimTo(pool: u64, keep: u64) |sim| { sim.trim_pool(pool, keep) }
-
-    fn cuMemPoolGetAttribute(pool: u64, attribute: i32, value: Out<u8>) |sim| {
-        get_attribute(sim, pool, attribute, value)
-    }
-
-    fn cuMemPoolSetAttribute(pool: u64, attribute: i32, value: Out<u8>) |sim| {
-        set_attribute(sim, pool, attribute, value)
-    }
-
-    /// Devices access only their own memory.
-    fn cuMemPoolSetAccess(_pool: u64, _who: u64, _count: u64) |_| { Ok(()) }
 
     fn cuMemAllocAsync(addr: Out<u64>, bytes: u64, stream: u64) |sim| {
         addr.fill(|| sim.malloc_in_pool(context::required()?, None, bytes, stream))

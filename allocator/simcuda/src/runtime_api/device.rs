@@ -33,29 +33,8 @@ entry_points! { runtime:
         properties.fill(|| Ok(DeviceProperties::of(&sim.settings, sim.ordinal(device)?)))
     }
 
-    fn cudaDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32) |sim| {
-        value.fill(|| Ok(sim.settings.attribute(attribute, sim.ordinal(device)?)))
-    }
-
-    fn cudaDeviceGetPCIBusId(id: Out<u8>, room: i32, device: i32) |sim| {
-        let bus = sim.settings.pci_bus(sim.ordinal(device)?);
-        let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
-        id.set_text(&format!("0000:{bus:02x}:00.0"), room)
-    }
-
-    fn cudaDeviceSynchronize() |sim| {
-        let here = sim.runtime_device()?;
-        sim.synchronize_device(here)
-    }
-
     fn cudaDeviceCanAccessPeer(can: Out<i32>, _device: i32, _peer: i32) |_| { can.set(0) }
     fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) |_| { Ok(()) }
-
-    fn cudaDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |_| {
-        least.set_if_wanted(0);
-        greatest.set_if_wanted(-5);
-        Ok(())
-    }
 }
 
 /// The name of an unknown code.

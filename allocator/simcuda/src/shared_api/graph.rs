@@ -1,6 +1,6 @@
-//! Stream capture and graphs. The runtime's functions have the same arguments.
+//! Stream capture and graphs.
 
-use crate::border::{In, Out, entry_points};
+use crate::border::{Api, In, Out, entry_points, shared_entry_points};
 use crate::captures::Mode;
 use crate::context;
 use crate::errors::{Code, Outcome};
@@ -12,7 +12,7 @@ const ACTIVE: i32 = 1;
 const INVALIDATED: i32 = 2;
 
 /// `CUstreamCaptureStatus` of a stream.
-pub(crate) fn capture_status(sim: &Sim, stream: u64) -> i32 {
+fn capture_status(sim: &Sim, stream: u64) -> i32 {
     match sim.captures.of(stream) {
         None if sim.looks_captured() => ACTIVE,
         None => NOT_CAPTURED,
@@ -22,19 +22,19 @@ pub(crate) fn capture_status(sim: &Sim, stream: u64) -> i32 {
 }
 
 /// Where to write what is known about a capture. Any place may be null.
-pub(crate) struct CaptureInfo {
-    pub(crate) status: Out<i32>,
-    pub(crate) id: Out<u64>,
-    pub(crate) graph: Out<u64>,
+struct CaptureInfo {
+    status: Out<i32>,
+    id: Out<u64>,
+    graph: Out<u64>,
     /// The address of the nodes that the next operation depends on, valid until that operation.
-    pub(crate) dependencies: Out<u64>,
+    dependencies: Out<u64>,
     /// The data of the edges from them: null, because all are plain.
-    pub(crate) edges: Out<u64>,
-    pub(crate) count: Out<u64>,
+    edges: Out<u64>,
+    count: Out<u64>,
 }
 
 impl CaptureInfo {
-    pub(crate) fn fill(&self, sim: &Sim, stream: u64) -> Outcome {
+    fn fill(&self, sim: &Sim, stream: u64) -> Outcome {
         self.status.set(capture_status(sim, stream))?;
         self.edges.set_if_wanted(0);
         let Some(capture) = sim.captures.of(stream) else {
@@ -55,28 +55,30 @@ impl CaptureInfo {
 }
 
 /// Begins to capture a stream into a graph of the program, behind `count` of its nodes.
-pub(crate) fn begin_capture_to(
+fn begin_capture_to(
     sim: &mut Sim,
-    here: u32,
+    api: Api,
     stream: u64,
     graph: u64,
     nodes: In<u64>,
     count: u64,
     mode: i32,
 ) -> Outcome {
+    let here = api.device(sim)?;
     let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
     let after: Outcome<Vec<u64>> = (0..count).map(|index| nodes.at(index).get()).collect();
     sim.begin_capture(here, stream, Mode::parse(mode)?, Some((graph, after?)))
 }
 
 /// Ends a capture. Writes null instead of the graph if it failed.
-pub(crate) fn end_capture(sim: &mut Sim, here: u32, stream: u64, graph: Out<u64>) -> Outcome {
+fn end_capture(sim: &mut Sim, api: Api, stream: u64, graph: Out<u64>) -> Outcome {
+    let here = api.device(sim)?;
     graph.set(0)?;
     graph.fill(|| sim.end_capture(here, stream))
 }
 
 /// Exchanges the capture mode of this thread.
-pub(crate) fn exchange_mode(mode: Out<i32>) -> Outcome {
+fn exchange_mode(mode: Out<i32>) -> Outcome {
     let wanted = Mode::parse(mode.argument().get()?)?;
     mode.set(context::capture_mode().number())?;
     context::set_capture_mode(wanted);
@@ -84,7 +86,7 @@ pub(crate) fn exchange_mode(mode: Out<i32>) -> Outcome {
 }
 
 /// Writes up to `count` nodes and the number written; only the number of all without a place for them.
-pub(crate) fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
+fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
     if nodes.is_null() {
         return count.set(all.len() as u64);
     }
@@ -99,48 +101,50 @@ pub(crate) fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
 }
 
 /// Writes a graph as a file for Graphviz.
-pub(crate) fn print(sim: &Sim, graph: u64, path: In<u8>) -> Outcome {
+fn print(sim: &Sim, graph: u64, path: In<u8>) -> Outcome {
     let text = sim.graphs.dot(graph)?;
     std::fs::write(path.text()?, text).map_err(|_| Code::INVALID_VALUE)
 }
 
-entry_points! { driver:
-    fn cuStreamBeginCapture_v2(stream: u64, mode: i32) |sim| {
-        sim.begin_capture(context::required()?, stream, Mode::parse(mode)?, None)
+shared_entry_points! {
+    fn cuStreamBeginCapture_v2, cudaStreamBeginCapture(stream: u64, mode: i32) |sim, api| {
+        let here = api.device(sim)?;
+        sim.begin_capture(here, stream, Mode::parse(mode)?, None)
     }
 
-    fn cuStreamBeginCaptureToGraph(
+    fn cuStreamBeginCaptureToGraph, cudaStreamBeginCaptureToGraph(
         stream: u64,
         graph: u64,
         nodes: In<u64>,
         _edges: u64,
         count: u64,
         mode: i32,
-    ) |sim| {
-        begin_capture_to(sim, context::required()?, stream, graph, nodes, count, mode)
+    ) |sim, api| {
+        begin_capture_to(sim, api, stream, graph, nodes, count, mode)
     }
 
-    fn cuStreamEndCapture(stream: u64, graph: Out<u64>) |sim| {
-        end_capture(sim, context::required()?, stream, graph)
+    fn cuStreamEndCapture, cudaStreamEndCapture(stream: u64, graph: Out<u64>) |sim, api| {
+        end_capture(sim, api, stream, graph)
     }
 
-    fn cuStreamIsCapturing(stream: u64, status: Out<i32>) |sim| {
+    fn cuStreamIsCapturing, cudaStreamIsCapturing(stream: u64, status: Out<i32>) |sim, _| {
         status.set(capture_status(sim, stream))
     }
 
-    fn cuStreamGetCaptureInfo_v2(
+    /// As in CUDA 12, without the data of edges.
+    fn cuStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v2(
         stream: u64,
         status: Out<i32>,
         id: Out<u64>,
         graph: Out<u64>,
         dependencies: Out<u64>,
         count: Out<u64>,
-    ) |sim| {
+    ) |sim, _| {
         let edges = Out::NOWHERE;
         CaptureInfo { status, id, graph, dependencies, edges, count }.fill(sim, stream)
     }
 
-    fn cuStreamGetCaptureInfo_v3(
+    fn cuStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo(
         stream: u64,
         status: Out<i32>,
         id: Out<u64>,
@@ -148,45 +152,73 @@ entry_points! { driver:
         dependencies: Out<u64>,
         edges: Out<u64>,
         count: Out<u64>,
-    ) |sim| {
+    ) |sim, _| {
         CaptureInfo { status, id, graph, dependencies, edges, count }.fill(sim, stream)
     }
 
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) |_| { exchange_mode(mode) }
+    fn cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode(
+        mode: Out<i32>,
+    ) |_, _| {
+        exchange_mode(mode)
+    }
 }
 
-entry_points! { driver:
-    fn cuGraphCreate(graph: Out<u64>, _flags: u32) |sim| { graph.fill(|| Ok(sim.graphs.create())) }
-    fn cuGraphDestroy(graph: u64) |sim| { sim.graphs.destroy(graph) }
+shared_entry_points! {
+    fn cuGraphCreate, cudaGraphCreate(graph: Out<u64>, _flags: u32) |sim, _| {
+        graph.fill(|| Ok(sim.graphs.create()))
+    }
 
-    fn cuGraphInstantiateWithFlags(executable: Out<u64>, graph: u64, _flags: u64) |sim| {
+    fn cuGraphDestroy, cudaGraphDestroy(graph: u64) |sim, _| { sim.graphs.destroy(graph) }
+
+    fn cuGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags(
+        executable: Out<u64>,
+        graph: u64,
+        _flags: u64,
+    ) |sim, _| {
         executable.fill(|| sim.graphs.instantiate(graph))
     }
 
-    fn cuGraphUpload(_executable: u64, _stream: u64) |_| { Ok(()) }
+    fn cuGraphUpload, cudaGraphUpload(_executable: u64, _stream: u64) |_, _| { Ok(()) }
 
-    fn cuGraphLaunch(executable: u64, stream: u64) |sim| {
-        sim.launch_graph(context::required()?, executable, stream)
+    fn cuGraphLaunch, cudaGraphLaunch(executable: u64, stream: u64) |sim, api| {
+        let here = api.device(sim)?;
+        sim.launch_graph(here, executable, stream)
     }
 
-    fn cuGraphExecDestroy(executable: u64) |sim| { sim.graphs.destroy_executable(executable) }
+    fn cuGraphExecDestroy, cudaGraphExecDestroy(executable: u64) |sim, _| {
+        sim.graphs.destroy_executable(executable)
+    }
 
-    fn cuGraphGetNodes(graph: u64, nodes: Out<u64>, count: Out<u64>) |sim| {
+    fn cuGraphGetNodes, cudaGraphGetNodes(graph: u64, nodes: Out<u64>, count: Out<u64>) |sim, _| {
         list(&sim.graphs.nodes(graph)?, nodes, count)
     }
 
-    fn cuGraphNodeGetType(node: u64, kind: Out<i32>) |sim| {
+    fn cuGraphNodeGetType, cudaGraphNodeGetType(node: u64, kind: Out<i32>) |sim, _| {
         kind.fill(|| sim.graphs.kind(node))
     }
 
-    fn cuGraphNodeGetDependencies_v2(
+    /// The runtime of CUDA 13 has it under the name without a version, which in CUDA 12 has no edges. The
+    /// library for a version of CUDA adds that name.
+    fn cuGraphNodeGetDependencies_v2, cudaGraphNodeGetDependencies_v2(
         node: u64,
         nodes: Out<u64>,
         _edges: u64,
         count: Out<u64>,
-    ) |sim| {
+    ) |sim, _| {
         list(sim.graphs.dependencies(node)?, nodes, count)
     }
 
-    fn cuGraphDebugDotPrint(graph: u64, path: In<u8>, _flags: u32) |sim| { print(sim, graph, path) }
+    fn cuGraphDebugDotPrint, cudaGraphDebugDotPrint(
+        graph: u64,
+        path: In<u8>,
+        _flags: u32,
+    ) |sim, _| {
+        print(sim, graph, path)
+    }
+}
+
+entry_points! { runtime:
+    fn cudaGraphInstantiate(executable: Out<u64>, graph: u64, _flags: u64) |sim| {
+        executable.fill(|| sim.graphs.instantiate(graph))
+    }
 }
