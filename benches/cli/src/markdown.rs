@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use coalesce_bench::measure::record;
+use coalesce_bench::report::figures;
 use coalesce_bench::report::readme::{self, Splice};
 use coalesce_workloads::formats::source::Source;
 
@@ -26,7 +28,7 @@ impl<'a> Markdown<'a> {
         let read = source.read_to_string();
         let text = read.with_context(|| format!("cannot read {source}"))?;
         ensure!(
-            tables.iter().any(|name| readme::has_place(&text, name)),
+            tables.iter().any(|name| readme::has_place(&text, name)) || figures::has_any(&text),
             "{source}: no mark '<!-- table NAME: -->' for {}",
             tables.join(", ")
         );
@@ -44,6 +46,17 @@ impl<'a> Markdown<'a> {
     /// If the text has several places for it, or no end mark.
     pub fn splice(&mut self, table: &Splice) -> anyhow::Result<()> {
         let spliced = readme::splice(&self.text, table);
+        self.text = spliced.with_context(|| self.source.to_string())?;
+        Ok(())
+    }
+
+    /// Makes the figures in the prose anew from the tables in a folder of results.
+    ///
+    /// # Errors
+    /// If a mark names no figure, or a table cannot be read.
+    pub fn splice_figures(&mut self, folder: &Path) -> anyhow::Result<()> {
+        let read = |table: &str| record::read_file(folder.join(table));
+        let spliced = figures::splice(&self.text, read);
         self.text = spliced.with_context(|| self.source.to_string())?;
         Ok(())
     }

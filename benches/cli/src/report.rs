@@ -7,11 +7,8 @@ use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::record;
 use coalesce_bench::measure::record::Row;
 use coalesce_bench::measure::results;
-use coalesce_bench::report::pareto;
-use coalesce_bench::report::readme::{self, Splice};
-use coalesce_bench::report::releases::Releases;
+use coalesce_bench::report::readme::{self, Splice, TABLES};
 use coalesce_bench::report::table;
-use coalesce_bench::report::waste;
 use coalesce_bench::report::waste::measured::{self, Measured};
 
 use super::input::source;
@@ -35,19 +32,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// The tables for Markdown files: name, source, and the function that makes it.
-type Make = fn(&[Row]) -> String;
-const TABLES: [(&str, &str, Make); 6] = [
-    ("efficiency", "default.csv", readme::efficiencies),
-    ("least", "least.csv", readme::least_capacities),
-    ("headline", "policies.csv", pareto::headline),
-    ("policies", "policies.csv", pareto::policies),
-    ("fronts", "policies.csv", pareto::fronts),
-    ("releases", "releases.csv", |rows| {
-        Releases::of(rows).markdown()
-    }),
-];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = args.results.clone().map_or_else(results::newest, Ok)?;
@@ -84,36 +68,21 @@ fn objects(rows: &[Row]) -> anyhow::Result<Vec<serde_json::Value>> {
 
 /// Updates the tables in `target` from the results in `folder`.
 fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
-    let names = TABLES.iter().map(|(name, _, _)| *name);
-    let names: Vec<&str> = names.chain(waste::TABLES.map(|(name, _)| name)).collect();
-    let mut markdown = Markdown::read(target, &names)?;
+    let mut markdown = Markdown::read(target, &TABLES.map(|(name, ..)| name))?;
     let record = folder.file_name().unwrap_or_default().to_string_lossy();
     // The mark is a comment, which must not end in the name.
-    let record = printable(record.replace(['<', '>'], "_"));
-    let made_by = |file: &str| format!("`coalesce report --splice` from results/{record}/{file}");
+    let record = printable(record.replace(['<', '>'], "_")).to_string();
+    let measured = Measured::read_file(&folder.join(measured::FILE))?;
     for (name, file, make) in TABLES {
-        if !markdown.has_place(name) {
-            continue;
-        }
-        let rows = record::read_file(folder.join(file))?;
-        markdown.splice(&Splice {
-            name,
-            made_by: made_by(file),
-            markdown: make(&rows),
-        })?;
-    }
-    let wanted = |(name, _): &(&str, waste::Make)| markdown.has_place(name);
-    let wanted: Vec<_> = waste::TABLES.into_iter().filter(wanted).collect();
-    if !wanted.is_empty() {
-        let rows = record::read_file(folder.join(waste::SOURCE))?;
-        let measured = Measured::read_file(&folder.join(measured::FILE))?;
-        for (name, make) in wanted {
+        if markdown.has_place(name) {
+            let rows = record::read_file(folder.join(file))?;
             markdown.splice(&Splice {
                 name,
-                made_by: made_by(waste::SOURCE),
+                made_by: readme::made_by(&record, file),
                 markdown: make(&rows, &measured),
             })?;
         }
     }
+    markdown.splice_figures(folder)?;
     markdown.write()
 }

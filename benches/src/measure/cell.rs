@@ -236,6 +236,13 @@ impl Cell<'_> {
     pub fn unsupported(&self, feature: &str) -> Row {
         Row {
             unsupported: feature.to_owned(),
+            ..self.described()
+        }
+    }
+
+    /// A row with what is known before the cell is measured.
+    fn described(&self) -> Row {
+        Row {
             workload: self.workload.name().to_owned(),
             policy: self.policy.to_owned(),
             setting: self.setting.to_owned(),
@@ -296,20 +303,10 @@ impl Cell<'_> {
         let steps = steps.finish(counted(counts));
         let first_oom = tally.first_oom;
         let row = Row {
-            workload: self.workload.name().to_owned(),
-            policy: self.policy.to_owned(),
-            setting: self.setting.to_owned(),
-            conf: self.conf.to_owned(),
             capacity: Capacity::Bytes(self.conditions.capacity).to_string(),
             capacity_bytes: self.conditions.capacity,
-            address_policy: self.conditions.addresses.name().to_owned(),
-            torch: torch_column(self.policy, self.conditions.release),
             events: tally.events,
             allocations: measures.allocations,
-            lower_bound_bytes: self.demand.lower_bound_bytes,
-            streams: Some(self.demand.streams),
-            pools: Some(self.demand.pools),
-            lower_bound_with_pools_bytes: Some(self.demand.lower_bound_with_pools_bytes),
             peak_requested_bytes: measures.peak_requested_bytes,
             peak_allocated_bytes: of_blocks(measures.peak_allocated_bytes),
             peak_active_bytes: of_blocks(measures.peak_active_bytes),
@@ -337,8 +334,7 @@ impl Cell<'_> {
             quiet_from_step: steps.quiet_from,
             late_calls_per_step: steps.late.rate().map(six_digits),
             driver_time_ns: allocator.driver().elapsed_ns(),
-            profile: self.profile.name.clone(),
-            ..Row::default()
+            ..self.described()
         };
         Ok((with_calls(row, counts), allocator))
     }

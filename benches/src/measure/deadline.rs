@@ -130,22 +130,10 @@ mod tests {
 
     use super::*;
 
-    struct Endless;
+    const HOUR: Duration = Duration::from_secs(3600);
 
-    impl Workload for Endless {
-        fn name(&self) -> &'static str {
-            "endless"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            loop {
-                sink.op(Op::EmptyCache)?;
-            }
-        }
-    }
-
-    /// A thousand operations.
-    struct Many;
+    /// So many operations. At the last, which requests so many bytes, the deadline has passed.
+    struct Many(u64, u64, Deadline);
 
     impl Workload for Many {
         fn name(&self) -> &'static str {
@@ -153,124 +141,75 @@ mod tests {
         }
 
         fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            (0..1000).try_for_each(|_| sink.op(Op::EmptyCache).map(|_| ()))
-        }
-    }
-
-    /// A request for so many bytes when the deadline has passed.
-    struct LargeTooLate(Deadline, u64);
-
-    impl Workload for LargeTooLate {
-        fn name(&self) -> &'static str {
-            "large, too late"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            sink.op(Op::EmptyCache)?;
-            thread::sleep(self.0.remaining().unwrap_or_default());
-            sink.op(Op::Malloc {
-                id: 0,
-                bytes: self.1,
-                stream: 0,
-                tag: "",
-            })?;
+            let &Self(count, bytes, deadline) = self;
+            for id in 0..count {
+                let is_last = id + 1 == count;
+                if is_last && bytes > 0 {
+                    thread::sleep(deadline.remaining().unwrap_or_default());
+                }
+                sink.op(Op::Malloc {
+                    id,
+                    bytes: if is_last { bytes } else { 1 },
+                    stream: 0,
+                    tag: "",
+                })?;
+            }
             Ok(())
         }
     }
 
-    #[test]
-    fn no_large_request_is_made_after_the_deadline() {
-        let ended = |bytes| {
-            let deadline = Deadline::after(Some(Duration::from_millis(20)));
-            let workload = UntilDeadline {
-                workload: &LargeTooLate(deadline, bytes),
-                deadline,
-            };
-            let mut made = 0;
-            let ended = workload.emit(&mut |_: Op<'_>| {
-                made += 1;
-                Ok(Answer::Done)
-            });
-            (ended.map_err(|error| error.to_string()), made)
-        };
-        assert_eq!(ended(4 << 30), (Err("stopped: time ran out".to_owned()), 1));
-        assert_eq!(ended((4 << 30) - 1), (Ok(()), 2));
-    }
-
-    #[test]
-    fn nothing_is_done_after_the_deadline_and_everything_without_one() {
-        let made = |limit| {
-            let workload = UntilDeadline {
-                workload: &Many,
-                deadline: Deadline::after(limit),
-            };
-            let mut made = 0;
-            let ended = workload.emit(&mut |_: Op<'_>| {
-                made += 1;
-                Ok(Answer::Done)
-            });
-            assert_eq!(workload.name(), "many");
-            (ended.is_ok(), made)
-        };
-        assert_eq!(made(None), (true, 1000));
-        assert_eq!(made(Some(Duration::from_secs(3600))), (true, 1000));
-        assert_eq!(made(Some(Duration::ZERO)), (false, 0));
-    }
-
-    /// The operation after 256 others is the first that is not made.
-    #[test]
-    fn the_clock_is_looked_at_every_256_operations() {
-        let deadline = Deadline::after(Some(Duration::from_millis(30)));
+    /// The number of operations before the end, and the reason of the end.
+    fn made(count: u64, bytes: u64, limit: Option<Duration>) -> (u64, Result<(), String>) {
+        let deadline = Deadline::after(limit);
         let workload = UntilDeadline {
-            workload: &Many,
+            workload: &Many(count, bytes, deadline),
             deadline,
         };
+        assert_eq!(workload.name(), "many");
         let mut made = 0;
         let ended = workload.emit(&mut |_: Op<'_>| {
-            thread::sleep(deadline.remaining().unwrap_or_default());
             made += 1;
             Ok(Answer::Done)
         });
-        assert_eq!((ended.is_ok(), made), (false, 256));
+        (made, ended.map_err(|error| error.to_string()))
+    }
+
+    /// The clock is looked at every 256 operations and before large requests.
+    #[test]
+    fn nothing_is_done_after_the_deadline_and_everything_without_one() {
+        let late = || Err("stopped: time ran out".to_owned());
+        let soon = Some(Duration::from_millis(30));
+        assert_eq!(made(1000, 0, None), (1000, Ok(())));
+        assert_eq!(made(1000, 0, Some(HOUR)), (1000, Ok(())));
+        assert_eq!(made(1000, 0, Some(Duration::ZERO)), (0, late()));
+        assert_eq!(made(2, 4 << 30, soon), (1, late()));
+        assert_eq!(made(2, (4 << 30) - 1, soon), (2, Ok(())));
+        assert_eq!(made(256, 1, soon), (256, Ok(())));
+        assert_eq!(made(257, 1, soon), (256, late()));
     }
 
     #[test]
     fn a_part_of_the_time_ends_earlier() {
-        let whole = Deadline::after(Some(Duration::from_secs(4000)));
+        let whole = Deadline::after(Some(2 * HOUR));
         let half = whole.at_percent(50);
-        assert_eq!(half.limit, Some(Duration::from_secs(2000)));
-        assert_eq!(half.started, whole.started);
-        let moment = whole.started.checked_add(Duration::from_secs(2000));
+        assert_eq!((half.limit, half.started), (Some(HOUR), whole.started));
+        let moment = whole.started.checked_add(HOUR);
         assert!(moment.is_some() && half.moment() == moment);
         let left = half.remaining().unwrap();
-        assert!(left <= Duration::from_secs(2000) && left > Duration::from_secs(1000));
-        assert!(half.is_within(Duration::from_secs(2000)));
-        assert!(half.is_within(Duration::MAX) && !half.is_within(Duration::from_secs(900)));
+        assert!(left <= HOUR && left > HOUR / 2);
+        assert!(half.is_within(HOUR) && half.is_within(Duration::MAX));
+        assert!(!half.is_within(HOUR / 2) && !half.has_passed());
+        assert!(whole.at_percent(0).has_passed());
         let none = Deadline::after(None);
         assert!(none.moment().is_none() && none.remaining().is_none());
-        assert!(!none.is_within(Duration::MAX));
+        assert!(!none.is_within(Duration::MAX) && !none.at_percent(0).has_passed());
     }
 
     #[test]
     fn work_ends_at_the_deadline() {
-        let deadline = Deadline::after(Some(Duration::from_millis(20)));
-        let workload = UntilDeadline {
-            workload: &Endless,
-            deadline,
-        };
-        let ended = workload.emit(&mut |_: Op<'_>| Ok(Answer::Done));
-        assert!(ended.unwrap_err().to_string().contains("time ran out"));
-        assert!(within(deadline, || thread::sleep(Duration::from_secs(60))).is_none());
+        let soon = Deadline::after(Some(Duration::from_millis(20)));
+        assert!(within(soon, || thread::sleep(Duration::from_secs(60))).is_none());
         assert_eq!(within(Deadline::after(None), || 1), Some(1));
-        let hour = Deadline::after(Some(Duration::from_secs(3600)));
-        assert_eq!(within(hour, || 1), Some(1));
-    }
-
-    #[test]
-    fn a_deadline_passes_unless_it_has_no_limit() {
-        assert!(Deadline::after(Some(Duration::ZERO)).has_passed());
-        assert!(!Deadline::after(None).at_percent(0).has_passed());
-        let hour = Deadline::after(Some(Duration::from_secs(3600)));
-        assert!(!hour.has_passed() && hour.at_percent(0).has_passed());
+        assert_eq!(within(Deadline::after(Some(HOUR)), || 1), Some(1));
     }
 }

@@ -179,17 +179,9 @@ mod tests {
         }
     }
     #[test]
-    fn the_clearing_is_read() {
-        let text = "source = ''\n[calls]\n[clearing]\nns_per_mib = 2300\ninterval_ns = 7500000";
-        let costs = Profile::parse("x", text).unwrap().costs;
-        assert_eq!(costs.clearing.ns_per_mib, 2300);
-        assert_eq!(costs.clearing.interval_ns, 7_500_000);
-    }
-
-    #[test]
     fn a_file_is_relative_to_the_folder_and_calls_may_be_left_out() {
         let folder = tempfile::tempdir().unwrap();
-        let text = "source = 'mine'\n[calls]\nmalloc = { ns = 3, ns_per_mib = 5 }\nfree = {}\n[contention]\npercent = 7\n";
+        let text = "source = 'mine'\n[calls]\nmalloc = { ns = 3, ns_per_mib = 5 }\nfree = {}\n[clearing]\nns_per_mib = 2300\ninterval_ns = 7500000\n[contention]\npercent = 7\n";
         std::fs::write(folder.path().join("mine.toml"), text).unwrap();
         let profile = Profile::load("mine.toml", folder.path()).unwrap();
         assert_eq!((&*profile.name, &*profile.source), ("mine.toml", "mine"));
@@ -199,6 +191,10 @@ mod tests {
         };
         let mut costs = Costs::default().with(CallKind::Malloc, malloc);
         costs.contention_percent = 7;
+        costs.clearing = Clearing {
+            ns_per_mib: 2300,
+            interval_ns: 7_500_000,
+        };
         assert_eq!(profile.costs, costs);
         let missing = Profile::load("other.toml", folder.path()).unwrap_err();
         assert!(

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{Read, Write};
 
 use anyhow::{Context, anyhow, ensure};
-use coalesce_alloc::printable::{cell, of_cell};
+use coalesce_alloc::printable::{cell, of_cell, printable};
 use coalesce_workloads::formats::source::Source;
 use csv::StringRecord;
 use schemars::JsonSchema;
@@ -129,8 +130,34 @@ pub const KEY: [&str; 7] = [
     "torch",
 ];
 
-/// The values of the columns in [`KEY`].
-pub type Key = [String; KEY.len()];
+/// The columns that identify a row.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, JsonSchema, Serialize)]
+#[allow(missing_docs, reason = "results/COLUMNS.md describes the columns")]
+pub struct RowName {
+    pub workload: String,
+    pub seed: Option<u64>,
+    pub policy: String,
+    pub setting: String,
+    pub capacity: String,
+    pub address_policy: String,
+    pub torch: String,
+}
+
+impl fmt::Display for RowName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seed = self.seed.map_or_else(String::new, |seed| seed.to_string());
+        let texts = [
+            &self.workload,
+            &seed,
+            &self.policy,
+            &self.setting,
+            &self.capacity,
+            &self.address_policy,
+            &self.torch,
+        ];
+        f.write_str(&texts.map(|text| printable(text).to_string()).join(", "))
+    }
+}
 
 /// The columns for the sweep that a row belongs to.
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
@@ -211,18 +238,18 @@ impl Row {
             && (self.policy != other.policy || self.torch == other.torch)
     }
 
-    /// The values of the columns in [`KEY`].
+    /// What identifies the row.
     #[must_use]
-    pub fn key(&self) -> Key {
-        [
-            self.workload.clone(),
-            self.seed.map_or_else(String::new, |seed| seed.to_string()),
-            self.policy.clone(),
-            self.setting.clone(),
-            self.capacity.clone(),
-            self.address_policy.clone(),
-            self.torch.clone(),
-        ]
+    pub fn key(&self) -> RowName {
+        RowName {
+            workload: self.workload.clone(),
+            seed: self.seed,
+            policy: self.policy.clone(),
+            setting: self.setting.clone(),
+            capacity: self.capacity.clone(),
+            address_policy: self.address_policy.clone(),
+            torch: self.torch.clone(),
+        }
     }
 }
 
@@ -320,7 +347,7 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     let columns = reader.headers()?.clone();
     let has_release = columns.iter().any(|column| column == "torch");
     let mut rows: Vec<Row> = Vec::new();
-    let mut lines: HashMap<Key, u64> = HashMap::new();
+    let mut lines: HashMap<RowName, u64> = HashMap::new();
     for (line, record) in (2..).zip(reader.records()) {
         let record: StringRecord = record?.iter().map(of_cell).collect();
         let record = filled(&record, &columns)?;
@@ -337,7 +364,7 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
             ensure!(plausible, "line {line}, column {name}: not between 0 and 1");
         }
         if let Some(first) = lines.insert(row.key(), line) {
-            let key = row.key().join(", ");
+            let key = row.key();
             return Err(anyhow!(
                 "line {line}: the same cell as in line {first}: {key}"
             ));

@@ -19,6 +19,19 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// The figures rounded to tenths.
+    #[must_use]
+    pub fn in_tenths(self) -> Self {
+        let tenths = |figure: f64| (figure * 10.0).round() / 10.0;
+        Self {
+            value: tenths(self.value),
+            low: tenths(self.low),
+            high: tenths(self.high),
+        }
+    }
+}
+
 /// Number of bootstrap resamples. The seed is fixed, so that the same samples give the same interval.
 const RESAMPLES: usize = 2000;
 const SEED: u64 = 1;
@@ -118,22 +131,6 @@ mod tests {
     }
 
     #[test]
-    fn the_median_lies_in_its_interval() {
-        let estimate = median_interval(&around(100.0)).unwrap();
-        assert_eq!(estimate.value, 100.0);
-        assert!(93.0 <= estimate.low && estimate.low < 100.0);
-        assert!(100.0 < estimate.high && estimate.high <= 107.0);
-        assert_eq!(
-            median_interval(&around(100.0)),
-            Some(estimate),
-            "the interval is deterministic"
-        );
-        assert_eq!(median_interval(&[]), None);
-        let one = median_interval(&[5.0]).unwrap();
-        assert_eq!((one.low, one.value, one.high), (5.0, 5.0, 5.0));
-    }
-
-    #[test]
     fn a_percentile_is_one_of_the_samples() {
         let sorted: Vec<u64> = (1..=1000).collect();
         let found = [0.0, 0.5, 0.99, 0.999, 1.0].map(|share| percentile(&sorted, share));
@@ -147,13 +144,9 @@ mod tests {
         let (old, same, slower) = (around(100.0), around(100.5), around(120.0));
         assert!(p_value(&old, &same).unwrap() > 0.1);
         assert!(p_value(&old, &slower).unwrap() < 0.001);
-        let ratio = ratio_interval(&old, &slower).unwrap();
-        assert!(ratio.low > 1.1 && ratio.high < 1.3 && ratio.value == 1.2);
         let ratio = ratio_interval(&old, &same).unwrap();
         assert!(ratio.low < 1.0 && ratio.high > 1.0);
-        assert_eq!(p_value(&old, &[]), None);
-        assert_eq!(p_value(&[], &old), None);
-        assert_eq!(ratio_interval(&[], &old), None);
+        assert_eq!((p_value(&old, &[]), p_value(&[], &old)), (None, None));
     }
 
     fn range(samples: std::ops::Range<u32>) -> Vec<f64> {
@@ -214,8 +207,11 @@ mod tests {
             of(median_interval(&[1.0, 2.0, 4.0, 8.0])),
             of(ratio_interval(&around(100.0), &around(120.0))),
             of(ratio_interval(&[1.0, 2.0, 4.0], &[3.0, 9.0])),
+            of(median_interval(&[5.0])),
             // No number of samples makes an infinite interval.
             of(median_interval(&[1.0, f64::INFINITY, f64::INFINITY])),
+            of(median_interval(&[])),
+            of(ratio_interval(&[], &[1.0])),
         ];
         let found = found.map(Option::unwrap_or_default);
         let expected = [
@@ -223,6 +219,9 @@ mod tests {
             "1 3 8",
             "1.1470588235294117 1.2 1.2604166666666667",
             "0.75 3 9",
+            "5 5 5",
+            "",
+            "",
             "",
         ];
         assert_eq!(found, expected);

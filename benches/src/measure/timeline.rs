@@ -90,32 +90,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn peaks_are_kept_and_points_stay_few() {
-        let mut timeline = Timeline::default();
-        let mut stats = DeviceStats::default();
-        for event in 0..100_000 {
-            let reserved = i64::from(event == 77_777) + 1;
-            stats.reserved_bytes.set_current(PoolKind::Small, reserved);
-            let (op, outcome) = (Op::Mark { tag: "" }, Outcome::Done);
-            let step = Step {
-                event,
-                op,
-                outcome,
-                bytes: 0,
-                stats: &stats,
-            };
-            timeline.after(&step).unwrap();
-        }
-        let points = timeline.points();
-        assert!((Timeline::MOST / 2..=Timeline::MOST).contains(&points.len()));
-        assert!(points.is_sorted_by(|a, b| a.event < b.event));
-        assert_eq!(points.last().unwrap().event, 99_999);
-        let peaks: Vec<_> = points.iter().filter(|point| point.reserved == 2).collect();
-        assert_eq!(peaks.len(), 1);
-        assert!((77_777..77_777 + timeline.width).contains(&peaks[0].event));
-    }
-
     /// The timeline of so many events, in which one figure falls and the others rise.
     fn of(events: u64) -> Timeline {
         let mut timeline = Timeline::default();

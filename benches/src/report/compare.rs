@@ -6,15 +6,13 @@
 pub mod columns;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use anyhow::ensure;
-use coalesce_alloc::printable::printable;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::columns::{Allowance, Allowed, Better};
-use crate::measure::record::{Key, Row, fields};
+use crate::measure::record::{Row, RowName, fields};
 use crate::measure::statistics::{p_value, ratio_interval};
 
 /// The changes that do not make a comparison fail.
@@ -50,59 +48,6 @@ pub struct Comparison {
     pub timings: Vec<Timing>,
     /// Rows with timings in both tables.
     pub timed: usize,
-}
-
-/// The columns that identify a row.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
-#[allow(missing_docs, reason = "results/README.md describes the columns")]
-pub struct RowName {
-    pub workload: String,
-    pub seed: Option<u64>,
-    pub policy: String,
-    pub setting: String,
-    pub capacity: String,
-    pub address_policy: String,
-    pub torch: String,
-}
-
-impl RowName {
-    fn of(row: &Row) -> Self {
-        Self {
-            workload: row.workload.clone(),
-            seed: row.seed,
-            policy: row.policy.clone(),
-            setting: row.setting.clone(),
-            capacity: row.capacity.clone(),
-            address_policy: row.address_policy.clone(),
-            torch: row.torch.clone(),
-        }
-    }
-}
-
-impl fmt::Display for RowName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seed = self.seed.map_or_else(String::new, |seed| seed.to_string());
-        let Self {
-            workload,
-            policy,
-            setting,
-            capacity,
-            address_policy,
-            torch,
-            ..
-        } = self;
-        let (workload, policy, setting) =
-            (printable(workload), printable(policy), printable(setting));
-        let (capacity, address_policy, torch) = (
-            printable(capacity),
-            printable(address_policy),
-            printable(torch),
-        );
-        write!(
-            f,
-            "{workload}, {seed}, {policy}, {setting}, {capacity}, {address_policy}, {torch}"
-        )
-    }
 }
 
 /// A changed figure.
@@ -165,7 +110,7 @@ impl Change {
         };
         let growth = number(old).zip(number(new)).filter(|(old, _)| *old != 0.0);
         let mut change = Self {
-            row: RowName::of(is),
+            row: is.key(),
             column: column.to_owned(),
             old: old.to_owned(),
             new: new.to_owned(),
@@ -181,7 +126,7 @@ impl Change {
     fn is_allowed(&self, limits: &Limits) -> bool {
         let of = |column: Option<&str>| {
             let mut allowed = limits.allowed.iter().rev();
-            allowed.find(|allowed| allowed.column == column)
+            allowed.find(|allowed| allowed.column.as_deref() == column)
         };
         let allowed = of(Some(&self.column)).or_else(|| of(None));
         match allowed.map(|allowed| allowed.allowance) {
@@ -219,7 +164,7 @@ impl Comparison {
     /// If the tables have no common row. If a row cannot be serialized, which does not happen for rows that were
     /// read.
     pub fn of(old: &[Row], new: &[Row], limits: &Limits) -> anyhow::Result<Self> {
-        let mut before: BTreeMap<Key, &Row> = old.iter().map(|row| (row.key(), row)).collect();
+        let mut before: BTreeMap<RowName, &Row> = old.iter().map(|row| (row.key(), row)).collect();
         let mut comparison = Self {
             format: 1,
             fails: false,
@@ -233,10 +178,10 @@ impl Comparison {
         for row in new {
             match before.remove(&row.key()) {
                 Some(was) => comparison.compare(was, row, limits)?,
-                None => comparison.added.push(RowName::of(row)),
+                None => comparison.added.push(row.key()),
             }
         }
-        comparison.lost = before.into_values().map(RowName::of).collect();
+        comparison.lost = before.into_values().map(Row::key).collect();
         let first = |names: &[RowName]| names.first().map_or_else(String::new, RowName::to_string);
         ensure!(
             comparison.common > 0,
@@ -264,7 +209,7 @@ impl Comparison {
             self.timed += 1;
             if p < SIGNIFICANT {
                 self.timings.push(Timing {
-                    row: RowName::of(new),
+                    row: new.key(),
                     ratio: ratio.value,
                     low: ratio.low,
                     high: ratio.high,

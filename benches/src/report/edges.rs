@@ -1,24 +1,24 @@
-//! Fingerprints of what is reported of results that are often equal, zero, missing, or at a limit.
+//! Snapshots of what is reported of results that are often equal, zero, missing, or at a limit.
 //!
-//! The figures of `invented.rs` are plausible and hardly ever at a limit. A fingerprint that differs says that some report
-//! differs. If that is intended, write the new one here.
+//! Recorded results are hardly ever at a limit. `INSTA_UPDATE=always cargo test` writes the snapshots anew; their difference says
+//! what changed.
 
 use std::collections::HashSet;
 
 use coalesce_workloads::families::rng::Rng;
 
 use super::compare::{Comparison, Limits};
-use super::invented::{TABLES, fingerprint};
+use super::readme::TABLES;
 use super::summary::{self, ALL};
+use super::table;
 use super::waste::measured::Measured;
-use super::{spreadsheet, waste};
 use crate::measure::record::{self, Row};
 
-fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
+pub(super) fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.below(choices.len() as u64) as usize].clone()
 }
 
-fn word(rng: &mut Rng, choices: &[&str]) -> String {
+pub(super) fn word(rng: &mut Rng, choices: &[&str]) -> String {
     one_of(rng, choices).to_owned()
 }
 
@@ -33,33 +33,25 @@ fn row(rng: &mut Rng) -> Row {
         "pytorch" => word(rng, &["2.11", "2.11", "2.11", "2.12", ""]),
         _ => String::new(),
     };
-    let shares = [
-        None,
-        Some(0.0),
-        Some(0.5),
-        Some(0.505),
-        Some(0.51),
-        Some(1.0),
-    ];
+    let shares = [0.0, 0.5, 0.505, 0.51, 1.0].map(Some);
+    let shares = [&[None], &shares[..]].concat();
     let per_1000 = [None, Some(0.0), Some(12.5)];
+    let capacities = [
+        "1TiB",
+        "1TiB",
+        "80GiB",
+        "least",
+        "least",
+        "least+25%",
+        "110%",
+    ];
     Row {
         workload: word(rng, &["a", "llama1b_bf16", "x #1"]),
         seed: one_of(rng, &[None, None, None, Some(1)]),
         policy,
         setting: word(rng, &["default", "default", "expand", "split64"]),
         conf: word(rng, &["", "", "x:1", "without:views"]),
-        capacity: word(
-            rng,
-            &[
-                "1TiB",
-                "1TiB",
-                "80GiB",
-                "least",
-                "least",
-                "least+25%",
-                "110%",
-            ],
-        ),
+        capacity: word(rng, &capacities),
         capacity_bytes: one_of(rng, &[0, 1, 100 * MIB, 105 * MIB, 2 * GIB]),
         address_policy: word(rng, &["up", "up", "up", "up", "cuda"]),
         torch,
@@ -99,57 +91,29 @@ fn row(rng: &mut Rng) -> Row {
 }
 
 /// Up to 40 rows of different cells.
-fn rows(seed: u64) -> Vec<Row> {
+pub(super) fn rows(seed: u64) -> Vec<Row> {
     let mut rng = Rng::new(seed);
     let mut keys = HashSet::new();
     let rows = (0..1 + seed % 40).map(|_| row(&mut rng));
     rows.filter(|row| keys.insert(row.key())).collect()
 }
 
-fn of(seeds: u64, make: impl Fn(&[Row]) -> String) -> String {
-    fingerprint((0..seeds).map(|seed| make(&rows(seed))))
+/// What is made of each of the results, in one text.
+fn of_each(make: impl Fn(&[Row]) -> String) -> String {
+    let seeds = [0, 7, 25, 38, 39, 76, 79, 118, 119];
+    let made = seeds.map(|seed| format!("--- {seed}\n{}", make(&rows(seed))));
+    made.concat()
 }
 
 #[test]
-fn tables_are_as_recorded() {
-    let fingerprints = TABLES.map(|(name, make)| format!("{name} {}", of(200, make)));
-    assert_eq!(
-        fingerprints,
-        [
-            "text dd1e2e1b91b08a5c",
-            "efficiencies 8828595e276ff7c7",
-            "least_capacities 3cf10f501b8cd79a",
-            "headline 09ad40850df64dee",
-            "policies ecbbc627ffb4e02d",
-            "fronts ecd2ee54604dee19",
-            "releases 239a4e35d9b0acae"
-        ]
-    );
-}
-
-#[test]
-fn tables_of_wasted_memory_are_as_recorded() {
+fn tables() {
     let measured = "program,rank,what,peak_reserved_bytes\n\
                     a,,async,0\na,,default,5\nllama1b_bf16,,async,1073741824\nllama1b_bf16,1,async,7\n";
     let measured = Measured::read(measured.as_bytes()).unwrap();
-    let fingerprints = waste::TABLES.map(|(name, make)| {
-        let fingerprint = of(200, |rows| make(rows, &measured));
-        format!("{name} {fingerprint}")
-    });
-    assert_eq!(
-        fingerprints,
-        [
-            "waste 55efda40aba790a4",
-            "waste_groups 051d9575b6a92c89",
-            "waste_ablation 1dc663541fe64c91",
-            "waste_efficiency f9d9c365a0c4322f",
-            "waste_least ed1be25a2c818e18",
-            "waste_late 99b18a1a5068c27e",
-            "waste_steps 11b457999636da84",
-            "waste_pools 29cab047e194f71d",
-            "waste_driver 30f9a10406a6f17f"
-        ]
-    );
+    for (name, _, make) in TABLES {
+        insta::assert_snapshot!(name, of_each(|rows| make(rows, &measured)));
+    }
+    insta::assert_snapshot!("text", of_each(table::text));
 }
 
 /// The summary of a table as text and as JSON, or why there is none.
@@ -167,98 +131,120 @@ fn summarized(seed: u64) -> anyhow::Result<String> {
     let against = names[seed as usize / 5 % 7];
     let (rows, left_out) = summary::select(rows(seed), family)?;
     let summary = summary::summarize(&rows, against, left_out)?;
-    Ok(summary::text(&summary) + &serde_json::to_string(&summary)?)
+    Ok(summary::text(&summary) + &serde_json::to_string_pretty(&summary)?)
 }
 
 #[test]
-fn summaries_are_as_recorded() {
-    let summaries = (0..400).map(|seed| match summarized(seed) {
-        Ok(text) => text,
-        Err(error) => format!("{error:#}"),
+fn summaries() {
+    let summaries = (0..40).map(|seed| match summarized(seed) {
+        Ok(text) => format!("--- {seed}\n{text}\n"),
+        Err(error) => format!("--- {seed}\n{error:#}\n"),
     });
-    assert_eq!(fingerprint(summaries), "586065da78e684f5");
+    insta::assert_snapshot!(summaries.collect::<String>());
 }
 
-#[test]
-fn comparisons_are_as_recorded() {
-    let compared = |seed| {
-        let mut rng = Rng::new(seed + 1_000);
-        let old = rows(seed);
-        let mut new = old.clone();
-        for new in &mut new {
-            let other = row(&mut rng);
-            match rng.below(10) {
-                0 => new.peak_reserved_bytes = other.peak_reserved_bytes,
-                1 => new.retries = other.retries,
-                2 => new.ooms = other.ooms,
-                3 => new.capacity_bytes = other.capacity_bytes,
-                4 => new.largest_batch = other.largest_batch,
-                5 => new.unsupported = other.unsupported,
-                6 => new.setting = "new".to_owned(),
-                7 => {}
-                _ => {
-                    let old = new.clone();
-                    *new = Row {
-                        workload: old.workload,
-                        seed: old.seed,
-                        policy: old.policy,
-                        setting: old.setting,
-                        capacity: old.capacity,
-                        address_policy: old.address_policy,
-                        torch: old.torch,
-                        ..other
-                    };
-                }
+/// The same rows with other figures.
+fn changed(rng: &mut Rng, rows: &[Row]) -> Vec<Row> {
+    let mut changed = rows.to_vec();
+    for new in &mut changed {
+        let other = row(rng);
+        match rng.below(10) {
+            0 => new.peak_reserved_bytes = other.peak_reserved_bytes,
+            1 => new.retries = other.retries,
+            2 => new.ooms = other.ooms,
+            3 => new.capacity_bytes = other.capacity_bytes,
+            4 => new.largest_batch = other.largest_batch,
+            5 => new.unsupported = other.unsupported,
+            6 => new.setting = "new".to_owned(),
+            7 => {}
+            _ => {
+                let old = std::mem::take(new);
+                *new = Row {
+                    workload: old.workload,
+                    seed: old.seed,
+                    policy: old.policy,
+                    setting: old.setting,
+                    capacity: old.capacity,
+                    address_policy: old.address_policy,
+                    torch: old.torch,
+                    ..other
+                };
             }
         }
-        let allowed = [
-            "0%",
-            "1%",
-            "retries=1",
-            "retries=0",
-            "capacity_bytes=5%",
-            "events=100%",
-        ];
-        let count = rng.below(3);
-        let allowed = (0..count).map(|_| one_of(&mut rng, &allowed).parse().unwrap());
-        let limits = Limits {
-            allowed: allowed.collect(),
-            time: seed as f64 % 2.0,
-            is_exact: seed.is_multiple_of(5),
-        };
-        let text = |comparison: &Comparison| serde_json::to_string(comparison).unwrap();
-        match Comparison::of(&old, &new, &limits) {
-            Ok(comparison) => text(&comparison) + &text(&comparison.only_failing(&limits)),
-            Err(error) => format!("{error:#}"),
-        }
+    }
+    changed
+}
+
+/// What differs between two tables, a line for each difference, and how much of it makes the comparison fail.
+fn compared(seed: u64) -> anyhow::Result<String> {
+    let allowed = [
+        "0%",
+        "1%",
+        "retries=1",
+        "retries=0",
+        "capacity_bytes=5%",
+        "events=100%",
+    ];
+    let mut rng = Rng::new(seed + 1_000);
+    let old = rows(seed);
+    let new = changed(&mut rng, &old);
+    let count = rng.below(3);
+    let allowed = (0..count).map(|_| one_of(&mut rng, &allowed).parse().unwrap());
+    let limits = Limits {
+        allowed: allowed.collect(),
+        time: seed as f64 % 2.0,
+        is_exact: seed.is_multiple_of(5),
     };
-    assert_eq!(fingerprint((0..300).map(compared)), "0b0cbdcccec1200d");
+    let of = Comparison::of(&old, &new, &limits)?;
+    let mut text = format!(
+        "{:?}, exact: {}: fails {}, common {}, timed {}, timings {:?}\nlost {:?}\nadded {:?}\n",
+        limits.allowed,
+        limits.is_exact,
+        of.fails,
+        of.common,
+        of.timed,
+        of.timings,
+        of.lost,
+        of.added
+    );
+    for it in &of.changes {
+        let fails = if it.fails { "fails" } else { "passes" };
+        let (column, old, new, growth) = (&it.column, &it.old, &it.new, it.growth);
+        text += &format!(
+            "{}: {column} '{old}' '{new}' {growth:?} {:?} {fails}\n",
+            it.row, it.effect
+        );
+    }
+    let kept = of.only_failing(&limits);
+    let kept = [
+        kept.lost.len(),
+        kept.added.len(),
+        kept.changes.len(),
+        kept.timings.len(),
+    ];
+    Ok(text + &format!("kept {kept:?}\n"))
 }
 
-/// Also formats, colours and formulas. Another version of the compressor changes the file as well.
 #[test]
-fn spreadsheets_are_as_recorded() {
-    let sheets = (0..40).map(|seed| {
-        let rows = rows(seed);
-        let left_out = vec!["one".to_owned(); seed as usize % 3];
-        let summary = summary::summarize(&rows, None, left_out).unwrap();
-        let bytes = spreadsheet::xlsx(&rows, &summary).unwrap();
-        bytes.into_iter().map(char::from).collect()
+fn comparisons() {
+    let seeds = (0..12).chain([38, 75]);
+    let comparisons = seeds.map(|seed| match compared(seed) {
+        Ok(text) => format!("--- {seed}\n{text}"),
+        Err(error) => format!("--- {seed}\n{error:#}\n"),
     });
-    assert_eq!(fingerprint(sheets), "a4e4bb15b115d22c");
+    insta::assert_snapshot!(comparisons.collect::<String>());
 }
 
 #[test]
-fn written_tables_are_as_recorded_and_are_read_back() {
-    let written = (0..100).map(|seed| {
+fn written_tables_are_read_back() {
+    let written = of_each(|rows| {
         let mut text = Vec::new();
-        let rows = rows(seed);
-        record::write(&rows, &mut text).unwrap();
+        record::write(rows, &mut text).unwrap();
         let read = record::read(&*text).unwrap();
         let mut again = Vec::new();
         record::write(&read, &mut again).unwrap();
         assert!(text == again);
         String::from_utf8(text).unwrap()
     });
-    assert_eq!(fingerprint(written), "c068bf29fdf9a3a9");
+    insta::assert_snapshot!(written);
 }

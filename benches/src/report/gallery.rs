@@ -111,13 +111,11 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
             }
         }
     }
-    let curves = match is_wanted(Kind::DriverTime) {
-        true => curves(&rows),
-        false => Vec::new(),
-    };
-    for (workload, curves) in curves {
-        let name = format!("driver_time/{}", file_name(&mut curve_files, &workload));
-        write(&name, driver_time(&workload, &curves)?)?;
+    if is_wanted(Kind::DriverTime) {
+        for (workload, curves) in curves(&rows) {
+            let name = format!("driver_time/{}", file_name(&mut curve_files, &workload));
+            write(&name, driver_time(&workload, &curves)?)?;
+        }
     }
     if !is_wanted(Kind::Timeline) {
         return Ok(());

@@ -11,7 +11,7 @@ use coalesce_alloc::registry::POLICIES;
 use crate::measure::record::Row;
 use crate::measure::statistics::median;
 use crate::report::table::{Layout, is_tight};
-use crate::text::{Column, Table, percent};
+use crate::text::{Table, percent};
 
 /// The way that driver time and time per pair are relative to.
 const BASELINE: (&str, &str) = ("pytorch", "default");
@@ -99,6 +99,13 @@ pub(crate) fn full_name(row: &Row, rows: &[Row]) -> String {
     full
 }
 
+/// The policy's name, marked if it knows the program in advance.
+pub(crate) fn marked(way: &str) -> String {
+    let policy = way.split('/').next().unwrap_or(way);
+    let mark = if is_offline(policy) { "°" } else { "" };
+    format!("{way}{mark}")
+}
+
 pub(crate) fn is_offline(policy: &str) -> bool {
     POLICIES
         .iter()
@@ -113,7 +120,7 @@ pub fn fronts(rows: &[Row]) -> String {
         "front: reserved / requested, driver time",
         "offline policies",
     ];
-    let mut table = Table::new(headings.map(Column::left));
+    let mut table = Table::of(headings, [""; 0]);
     let shown = |point: &Point| {
         let (share, ms) = (percent(point.reserved), point.driver_ms);
         format!("{} {share}, {ms:.1} ms", point.name)
@@ -194,24 +201,18 @@ fn selected_policies(rows: &[Row], is_selected: impl Fn(&str) -> bool) -> String
         "ns per pair",
         "on the front",
     ];
-    let headings = headings.map(Column::right).into_iter();
-    let mut table = Table::new(std::iter::once(Column::left("policy")).chain(headings));
+    let mut table = Table::of(["policy"], headings);
     for name in order.into_iter().filter(|name| is_selected(name)) {
         let way = &ways[&name];
         let is_offline = way.roomy.iter().any(|row| is_offline(&row.policy));
-        let mark = if is_offline { "°" } else { "" };
-        let front = if is_offline {
+        let mut cells = vec![format!("{name}{}", if is_offline { "°" } else { "" })];
+        cells.extend(figures(way, &base));
+        cells.push(if is_offline {
             String::new()
         } else {
             way.on_front.to_string()
-        };
-        let figures = figures(way, &base).into_iter();
-        table.row(
-            [format!("{name}{mark}")]
-                .into_iter()
-                .chain(figures)
-                .chain([front]),
-        );
+        });
+        table.row(cells);
     }
     table.markdown()
 }
@@ -278,46 +279,5 @@ impl<'a> Base<'a> {
 
     fn beside(&self, row: &Row) -> Option<&'a Row> {
         self.0.get(&(row.workload.as_str(), row.seed)).copied()
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// The point of an online policy, unless it is called `prophet`.
-    pub(crate) fn point(name: &str, reserved: f64, driver_ms: f64) -> Point {
-        Point {
-            name: name.to_owned(),
-            reserved,
-            driver_ms,
-            is_offline: name == "prophet",
-        }
-    }
-
-    #[test]
-    fn the_front_has_the_unbeaten_points() {
-        let points = [
-            point("cache", 1.3, 1.0),
-            point("direct", 1.0, 90.0),
-            point("worse", 1.3, 2.0),
-            point("between", 1.1, 9.0),
-            point("same", 1.1, 9.0),
-            point("prophet", 1.0, 0.1),
-        ];
-        let names: Vec<&str> = front(&points)
-            .into_iter()
-            .map(|p| p.name.as_str())
-            .collect();
-        assert_eq!(names, ["direct", "between", "cache"]);
-    }
-
-    #[test]
-    fn a_point_beats_another_that_is_equal_in_one_figure() {
-        let cache = point("cache", 1.3, 1.0);
-        assert!(cache.beats(&point("slower", 1.3, 2.0)));
-        assert!(cache.beats(&point("larger", 1.4, 1.0)));
-        assert!(!cache.beats(&point("same", 1.3, 1.0)));
-        assert!(!cache.beats(&point("smaller", 1.2, 2.0)));
     }
 }

@@ -2,9 +2,44 @@
 
 use anyhow::{Context, ensure};
 
+use super::releases::Releases;
+use super::table::{Layout, UNSUPPORTED, is_tight};
+use super::waste::measured::Measured;
+use super::{pareto, waste};
 use crate::measure::record::{Fit, RECORDED, Row};
-use crate::report::table::{Layout, UNSUPPORTED, is_tight};
-use crate::text::{Cell, Column, Table, percent};
+use crate::text::{Cell, Table, percent};
+
+/// Makes a table of results, and of what was measured on a GPU.
+pub type Make = fn(&[Row], &Measured) -> String;
+
+const WASTE: &str = "waste.csv";
+
+/// The tables for Markdown files: the name in the mark, the source in a folder of results, and the function that makes it.
+pub const TABLES: [(&str, &str, Make); 15] = [
+    ("efficiency", "default.csv", |rows, _| efficiencies(rows)),
+    ("least", "least.csv", |rows, _| least_capacities(rows)),
+    ("headline", "policies.csv", |rows, _| pareto::headline(rows)),
+    ("policies", "policies.csv", |rows, _| pareto::policies(rows)),
+    ("fronts", "policies.csv", |rows, _| pareto::fronts(rows)),
+    ("releases", "releases.csv", |rows, _| {
+        Releases::of(rows).markdown()
+    }),
+    ("waste", WASTE, |rows, _| waste::headline(rows)),
+    ("waste_groups", WASTE, |rows, _| waste::groups(rows)),
+    ("waste_ablation", WASTE, |rows, _| waste::ablation(rows)),
+    ("waste_efficiency", WASTE, waste::efficiency),
+    ("waste_least", WASTE, |rows, _| waste::on_least(rows)),
+    ("waste_late", WASTE, |rows, _| waste::late_calls(rows)),
+    ("waste_steps", WASTE, |rows, _| waste::steps(rows)),
+    ("waste_pools", WASTE, |rows, _| waste::pools(rows)),
+    ("waste_driver", WASTE, |rows, _| waste::driver_time(rows)),
+];
+
+/// The command that makes a table from a file in the folder `record`, for its mark.
+#[must_use]
+pub fn made_by(record: &str, file: &str) -> String {
+    format!("`coalesce report --splice` from results/{record}/{file}")
+}
 
 /// A table in a Markdown file, between a line `<!-- table NAME: … -->` and a line `<!-- end -->`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,14 +100,9 @@ pub fn least_capacities(rows: &[Row]) -> String {
 
 fn markdown(rows: &[Row], columns: &[(&str, &str)], cell: fn(&Row) -> Cell) -> String {
     let layout = Layout::of(rows);
-    let headings = [Column::left("workload"), Column::right("requested, MiB")].into_iter();
-    let mut table = Table::new(
-        headings.chain(
-            columns
-                .iter()
-                .map(|&(_, title)| Column::right(Cell::marked(title))),
-        ),
-    );
+    let titles = columns.iter().map(|&(_, title)| Cell::marked(title));
+    let requested = Cell::from("requested, MiB");
+    let mut table = Table::of(["workload"], [requested].into_iter().chain(titles));
     for line in layout.lines() {
         let requested = (layout.demand(&line) >> 20).to_string();
         let at = |(name, _): &(&str, &str)| layout.at(&line, name).map_or_else(|| "".into(), cell);

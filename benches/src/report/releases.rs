@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use coalesce_alloc::release::{Release, two};
 
-use crate::measure::record::{Key, Row};
+use crate::measure::record::{Row, RowName};
 use crate::report::table::is_tight;
-use crate::text::{Column, Table};
+use crate::text::Table;
 
 /// The release that others are compared with, if there are results of it.
 const BASE: Release = two(11);
@@ -18,9 +18,9 @@ pub struct Releases<'a> {
     /// The group that the others are compared with.
     base: usize,
     /// The rows of each cell, by release.
-    cells: BTreeMap<Key, BTreeMap<Release, &'a Row>>,
+    cells: BTreeMap<RowName, BTreeMap<Release, &'a Row>>,
     /// The cells in the order of the table.
-    order: Vec<Key>,
+    order: Vec<RowName>,
 }
 
 /// How far the peak of reserved memory of one cell is from that under the base release.
@@ -36,19 +36,19 @@ impl<'a> Releases<'a> {
     /// The results of the reference on roomy and tight devices. Cells that lack a release are left out.
     #[must_use]
     pub fn of(rows: &'a [Row]) -> Self {
-        let mut cells: BTreeMap<Key, BTreeMap<Release, &Row>> = BTreeMap::new();
+        let mut cells: BTreeMap<RowName, BTreeMap<Release, &Row>> = BTreeMap::new();
         let mut order = Vec::new();
         for row in rows {
             let Ok(release) = row.torch.parse() else {
                 continue;
             };
-            let cell = Row {
+            let cell = RowName {
                 torch: String::new(),
-                ..row.clone()
+                ..row.key()
             };
-            let of_cell = cells.entry(cell.key()).or_default();
+            let of_cell = cells.entry(cell.clone()).or_default();
             if of_cell.is_empty() {
-                order.push(cell.key());
+                order.push(cell);
             }
             of_cell.insert(release, row);
         }
@@ -111,7 +111,7 @@ impl<'a> Releases<'a> {
     /// The changes of a group, in the order of the table.
     fn changes(&self, group: usize) -> Vec<Change<'a>> {
         let (base, release) = (self.groups[self.base][0], self.groups[group][0]);
-        let change = |cell: &Key| {
+        let change = |cell: &RowName| {
             let rows = &self.cells[cell];
             let reserved = |release| rows[&release].peak_reserved_bytes as f64;
             Change {
@@ -126,13 +126,11 @@ impl<'a> Releases<'a> {
     /// from that under the base, and on tight devices how many programs fit and how often all cached memory was returned.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let left = ["setting", "device", "addresses"].map(Column::left);
-        let names = (0..self.groups.len()).map(|group| Column::right(self.name(group)));
-        let mut table = Table::new(left.into_iter().chain(names));
+        let names = (0..self.groups.len()).map(|group| self.name(group));
+        let mut table = Table::of(["setting", "device", "addresses"], names);
         let mut done: Vec<[&String; 3]> = Vec::new();
         for cell in &self.order {
-            let [_, _, _, setting, capacity, addresses, _] = cell;
-            let way = [setting, capacity, addresses];
+            let way = [&cell.setting, &cell.capacity, &cell.address_policy];
             if done.contains(&way) {
                 continue;
             }
@@ -182,63 +180,4 @@ fn same(one: &Row, other: &Row) -> bool {
         ..row.clone()
     };
     figures(one) == figures(other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(release: &str, setting: &str, capacity: &str, reserved: u64, retries: u64) -> Row {
-        Row {
-            workload: "w".to_owned(),
-            setting: setting.to_owned(),
-            capacity: capacity.to_owned(),
-            address_policy: "down".to_owned(),
-            torch: release.to_owned(),
-            peak_reserved_bytes: reserved,
-            retries,
-            ..Row::default()
-        }
-    }
-
-    #[test]
-    fn cells_of_other_releases_are_left_out() {
-        let rows = [
-            row("2.6", "a", "1TiB", 100, 0),
-            row("2.11", "b", "1TiB", 90, 0),
-        ];
-        assert_eq!(Releases::of(&rows).compared().count(), 0);
-    }
-
-    #[test]
-    fn releases_with_equal_results_share_a_column() {
-        let rows = [
-            row("2.6", "a", "1TiB", 100, 0),
-            row("2.10", "a", "1TiB", 100, 0),
-            row("2.11", "a", "1TiB", 100, 0),
-            row("2.12", "a", "1TiB", 90, 0),
-            row("2.13", "a", "1TiB", 100, 0),
-            row("2.6", "a", "110%", 100, 3),
-            row("2.10", "a", "110%", 100, 3),
-            row("2.11", "a", "110%", 100, 3),
-            row("2.12", "a", "110%", 100, 2),
-            row("2.13", "a", "110%", 100, 1),
-            // Not of all releases.
-            row("2.13", "b", "1TiB", 7, 0),
-        ];
-        let releases = Releases::of(&rows);
-        assert_eq!(releases.base(), "2.6 to 2.11");
-        assert_eq!(releases.base_release(), Some(two(11)));
-        let names: Vec<String> = releases.compared().map(|(name, _)| name).collect();
-        assert_eq!(names, ["2.12", "2.13"]);
-        let table = releases.markdown();
-        let lines: Vec<&str> = table.lines().skip(2).collect();
-        assert_eq!(
-            lines,
-            [
-                "| a | 1TiB | down |  | 1 of 1: -10.0 % | same |",
-                "| a | 110% | down | 1 fit, 3 retries | 1 fit, 2 retries | 1 fit, 1 retries |",
-            ]
-        );
-    }
 }

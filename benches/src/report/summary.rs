@@ -13,7 +13,7 @@ use crate::measure::cell::REFERENCE;
 use crate::measure::record::{RECORDED, Row};
 use crate::measure::statistics::median;
 use crate::report::table::Layout;
-use crate::text::{Column, Table};
+use crate::text::Table;
 
 /// Smallest difference that counts as better or worse, in percentage points.
 const NOTICEABLE: f64 = 0.5;
@@ -113,9 +113,10 @@ impl Against {
             [one] => Ok((*one).clone()),
             [] => {
                 let settings = || known.iter().map(|one| one.setting.clone());
-                let unknown = match name.contains('/') {
-                    true => Unknown::new(name, &known),
-                    false => Unknown::new(name, settings().collect::<BTreeSet<_>>()),
+                let unknown = if name.contains('/') {
+                    Unknown::new(name, &known)
+                } else {
+                    Unknown::new(name, settings().collect::<BTreeSet<_>>())
                 };
                 bail!("the table has no row {unknown}")
             }
@@ -157,10 +158,8 @@ impl fmt::Display for Against {
 /// If the table has no such family.
 pub fn select(rows: Vec<Row>, family: Option<&str>) -> anyhow::Result<(Vec<Row>, Vec<String>)> {
     let families: BTreeSet<String> = rows.iter().map(|row| row.family.clone()).collect();
-    let family = family.unwrap_or(match families.contains(RECORDED) {
-        true => RECORDED,
-        false => ALL,
-    });
+    let has_recorded = families.contains(RECORDED);
+    let family = family.unwrap_or(if has_recorded { RECORDED } else { ALL });
     let names = families.iter().map(String::as_str).chain([ALL]);
     ensure!(
         family == ALL || families.contains(family),
@@ -271,8 +270,7 @@ pub fn text(summary: &Summary) -> String {
         "retries",
         "driver time",
     ];
-    let headings = headings.map(Column::right).into_iter();
-    let mut table = Table::new(std::iter::once(Column::left("")).chain(headings));
+    let mut table = Table::of([""], headings);
     for way in &summary.ways {
         let spread = |spread: Option<Spread>, sign: &str| {
             spread.map_or_else(String::new, |Spread { median, extreme }| {
@@ -322,145 +320,12 @@ pub fn text(summary: &Summary) -> String {
          Better, worse: number of workloads that differ from '{against}' on the same device by more than\n\
          {NOTICEABLE} points. Retries: sum over all workloads. Driver time: relative to '{against}', median.\n"
     );
-    match summary.left_out.len() {
-        0 => {}
-        count => {
-            let _ = write!(
-                text,
-                "\nLeft out: {count} workloads of other families; --family {ALL} includes them.\n"
-            );
-        }
+    let count = summary.left_out.len();
+    if count > 0 {
+        let _ = write!(
+            text,
+            "\nLeft out: {count} workloads of other families; --family {ALL} includes them.\n"
+        );
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::record::tests::row;
-
-    fn cell(workload: &str, setting: &str, capacity: &str, efficiency: Option<f64>) -> Row {
-        Row {
-            workload: workload.to_owned(),
-            setting: setting.to_owned(),
-            capacity: capacity.to_owned(),
-            capacity_bytes: 110,
-            lower_bound_bytes: 100,
-            efficiency,
-            ooms: u64::from(efficiency.is_none()),
-            retries: 2,
-            driver_time_ns: if setting == "base" { 10 } else { 30 },
-            ..row()
-        }
-    }
-
-    fn of_policy(policy: &str, setting: &str, efficiency: f64) -> Row {
-        Row {
-            policy: policy.to_owned(),
-            ..cell("a", setting, "1TiB", Some(efficiency))
-        }
-    }
-
-    #[test]
-    fn settings_are_compared_with_one_on_the_same_device() {
-        let mut tight = cell("a", "other", "least", Some(0.9));
-        tight.capacity_bytes = 105;
-        let rows = [
-            cell("a", "base", "1TiB", Some(0.8)),
-            cell("b", "base", "1TiB", Some(0.7)),
-            cell("a", "other", "1TiB", Some(0.9)),
-            cell("b", "other", "1TiB", None),
-            cell("a", "base", "least", Some(0.9)),
-            tight,
-        ];
-        let summary = summarize(&rows, Some("base"), Vec::new()).unwrap();
-        let [base, other, base_least, other_least] = &summary.ways[..] else {
-            panic!("{summary:?}");
-        };
-        let against = |way: &Way| (way.better, way.worse);
-        assert_eq!(
-            (base.fit, against(base), base.driver_time),
-            (2, (0, 0), Some(1.0))
-        );
-        let spread = Spread {
-            median: 75.0,
-            extreme: 70.0,
-        };
-        assert_eq!(base.efficiency, Some(spread));
-        assert_eq!((other.fit, other.workloads, against(other)), (1, 2, (1, 0)));
-        assert_eq!((other.driver_time, other.retries), (Some(3.0), 4));
-        assert_eq!(base_least.overhead.unwrap().median.round(), 10.0);
-        assert_eq!(against(other_least), (1, 0), "a smaller device is better");
-        assert!(text(&summary).contains("other@least"));
-    }
-
-    #[test]
-    fn policies_are_compared_with_the_reference_by_default() {
-        let rows = [
-            of_policy("bfc", "default", 0.2),
-            of_policy("bfc", "grow", 0.3),
-            of_policy("pytorch", "default", 0.9),
-        ];
-        let worse = |rows: &[Row], against| {
-            let summary = summarize(rows, against, Vec::new()).unwrap();
-            let ways = summary.ways.iter().filter(|way| way.worse > 0);
-            let ways: Vec<String> = ways.map(|way| way.name.clone()).collect();
-            (summary.against.to_string(), ways.join(" "))
-        };
-        let compared = |against: &str, ways: &str| (against.to_owned(), ways.to_owned());
-        let reference = compared("pytorch/default", "bfc/default bfc/grow");
-        assert_eq!(worse(&rows, None), reference);
-        assert_eq!(worse(&rows[..2], None), compared("bfc/default", ""));
-        let grow = compared("bfc/grow", "bfc/default");
-        assert_eq!(worse(&rows, Some("bfc/grow")), grow);
-        assert_eq!(worse(&rows, Some("grow")), grow);
-    }
-
-    #[test]
-    fn unknown_and_ambiguous_rows_are_rejected_with_the_possible_ones() {
-        let rows = [
-            of_policy("bfc", "default", 0.2),
-            of_policy("pytorch", "default", 0.9),
-        ];
-        for (against, words) in [
-            ("pytorch/defualt", "did you mean 'pytorch/default'?"),
-            ("defualt", "did you mean 'default'?"),
-            ("default", "name one of: bfc/default, pytorch/default"),
-        ] {
-            let error = summarize(&rows, Some(against), Vec::new()).unwrap_err();
-            let error = error.to_string();
-            assert!(error.contains(words), "no '{words}' in: {error}");
-        }
-    }
-
-    #[test]
-    fn rows_without_a_counterpart_are_named() {
-        let rows = [
-            of_policy("pytorch", "default", 0.9),
-            cell("b", "other", "1TiB", Some(0.9)),
-        ];
-        let summary = summarize(&rows, None, Vec::new()).unwrap();
-        let text = text(&summary);
-        assert!(text.contains("on the same device: 1 other."), "{text}");
-    }
-
-    #[test]
-    fn synthetic_workloads_are_left_out_beside_recorded_ones_and_said_to_be() {
-        let of = |family: &str, workload: &str| Row {
-            family: family.to_owned(),
-            ..cell(workload, "default", "1TiB", Some(0.5))
-        };
-        let rows = vec![of(RECORDED, "a"), of("comb", "b"), of("churn", "c")];
-        let shown = |rows: &[Row], family: Option<&str>| {
-            let (rows, left_out) = select(rows.to_vec(), family).unwrap();
-            let text = text(&summarize(&rows, None, left_out).unwrap());
-            (rows.len(), text.contains("Left out: 2 workloads"))
-        };
-        assert_eq!(shown(&rows, None), (1, true));
-        assert_eq!(shown(&rows, Some("comb")), (1, true));
-        assert_eq!(shown(&rows, Some(ALL)), (3, false));
-        assert_eq!(shown(&rows[1..], None), (2, false));
-        let error = select(rows, Some("combs")).unwrap_err().to_string();
-        assert!(error.contains("did you mean 'comb'"), "{error}");
-    }
 }

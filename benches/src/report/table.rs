@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::measure::capacity::Capacity;
 use crate::measure::record::{Fit, Row};
-use crate::text::{Column, Table};
+use crate::text::Table;
 use coalesce_alloc::printable::printable;
 
 /// The layout of a table of results: a line for each workload, a column for each way to run it.
@@ -128,9 +128,9 @@ pub fn is_tight(row: &Row) -> bool {
 #[must_use]
 pub fn text(rows: &[Row]) -> String {
     let layout = Layout::of(rows);
-    let reserved = |row: &Row| match row.is_measured() {
-        true => (row.peak_reserved_bytes >> 20).to_string(),
-        false => UNSUPPORTED.to_owned(),
+    let reserved = |row: &Row| {
+        let bytes = row.is_measured().then_some(row.peak_reserved_bytes);
+        bytes.map_or_else(|| UNSUPPORTED.to_owned(), |bytes| (bytes >> 20).to_string())
     };
     let roomy = table(&layout, |row| !is_tight(row), reserved);
     let tight = table(&layout, is_tight, verdict);
@@ -180,10 +180,8 @@ fn table(
     }
     let headings = ["requested"]
         .into_iter()
-        .map(str::to_owned)
-        .chain(columns.iter().cloned());
-    let headings = headings.map(Column::right);
-    let mut table = Table::new(std::iter::once(Column::left("")).chain(headings));
+        .chain(columns.iter().map(String::as_str));
+    let mut table = Table::of([""], headings);
     for line in layout.lines() {
         let requested = (layout.demand(&line) >> 20).to_string();
         let at = |column: &String| layout.at(&line, column).map_or_else(String::new, cell);

@@ -33,11 +33,9 @@ impl Journal {
     /// symbolic link has the journal of its file.
     #[must_use]
     pub fn path_for(results: &Path) -> PathBuf {
-        let path = match results.is_symlink() {
-            true => fs::canonicalize(results).ok(),
-            false => None,
-        };
-        let mut path = path.unwrap_or_else(|| results.to_owned()).into_os_string();
+        let link = results.is_symlink().then_some(results);
+        let file = link.and_then(|link| fs::canonicalize(link).ok());
+        let mut path = file.unwrap_or_else(|| results.to_owned()).into_os_string();
         path.push(".journal");
         path.into()
     }

@@ -26,9 +26,10 @@ impl Cell {
     }
 
     fn markdown(&self) -> String {
-        match self.is_marked {
-            true => self.text(),
-            false => markdown(&self.text),
+        if self.is_marked {
+            self.text()
+        } else {
+            markdown(&self.text)
         }
     }
 }
@@ -73,6 +74,16 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table without rows: columns of words, then columns of figures.
+    #[must_use]
+    pub fn of<W: Into<Cell>, F: Into<Cell>>(
+        words: impl IntoIterator<Item = W>,
+        figures: impl IntoIterator<Item = F>,
+    ) -> Self {
+        let words = words.into_iter().map(Column::left);
+        Self::new(words.chain(figures.into_iter().map(Column::right)))
+    }
+
     /// A table without rows.
     #[must_use]
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
@@ -107,9 +118,13 @@ impl Table {
         let mut text = String::new();
         for line in &lines {
             let cells = line.iter().zip(&self.columns).zip(&widths);
-            let cells = cells.map(|((cell, column), &width)| match column.is_right {
-                true => spaces(width - length(cell)) + cell,
-                false => cell.clone() + &spaces(width - length(cell)),
+            let cells = cells.map(|((cell, column), &width)| {
+                let padding = spaces(width - length(cell));
+                if column.is_right {
+                    padding + cell
+                } else {
+                    cell.clone() + &padding
+                }
             });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
@@ -154,35 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_stays_in_its_line() {
-        let mut table = Table::new([Column::left("name"), Column::right("ms")]);
-        table.row(["a\nb", "1\u{1b}[2J"]);
-        assert_eq!(table.text(), "name             ms\na\\u{a}b  1\\u{1b}[2J\n");
-        let row = table.markdown().lines().last().unwrap().to_owned();
-        assert_eq!(row, "| a\\\\u{a}b | 1\\\\u{1b}\\[2J |");
-    }
-
-    #[test]
-    fn only_the_programs_own_marks_are_marks() {
-        let mut table = Table::new([Column::left("a"), Column::right(Cell::marked("`b`"))]);
-        table.row([Cell::from("**no**"), Cell::marked("**yes**")]);
-        assert_eq!(
-            table.markdown(),
-            "| a | `b` |\n|---|---:|\n| \\*\\*no\\*\\* | **yes** |\n"
-        );
-        assert!(table.text().ends_with("\n**no**  **yes**\n"));
-    }
-
-    #[test]
     fn a_table_is_aligned_as_text_and_marked_as_markdown() {
-        let mut table = Table::new([Column::left("policy"), Column::right("ms")]);
-        table.row(["pytorch", "1.5"]);
-        table.row(["α", "100.0"]);
-        assert_eq!(
-            table.text(),
-            "policy      ms\npytorch    1.5\nα        100.0\n"
-        );
-        let markdown = "| policy | ms |\n|---|---:|\n| pytorch | 1.5 |\n| α | 100.0 |\n";
-        assert_eq!(table.markdown(), markdown);
+        let ms = Column::right(Cell::marked("`ms`"));
+        let mut table = Table::new([Column::left("policy"), ms]);
+        table.row(["α".into(), Cell::from("100.0")]);
+        // A cell stays in its line, and only the program's own marks are marks.
+        table.row(["a\nb", "1\u{1b}[2J"]);
+        table.row([Cell::from("**no**"), Cell::marked("**yes**")]);
+        table.row(["short"]);
+        insta::assert_snapshot!(table.text() + &table.markdown());
     }
 }

@@ -98,9 +98,10 @@ fn run_on<D: Measured>(
     mut keep: impl FnMut(&Measurements) -> anyhow::Result<()>,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<Measurements> {
-    let programs = match plan.workloads.is_empty() {
-        true => shapes::NAMES.map(str::to_owned).to_vec(),
-        false => plan.workloads.clone(),
+    let programs = if plan.workloads.is_empty() {
+        shapes::NAMES.map(str::to_owned).to_vec()
+    } else {
+        plan.workloads.clone()
     };
     let settings = settings(&plan.policies);
     let profile = Profile::load(PUBLISHED, "".as_ref())?;
@@ -117,9 +118,10 @@ fn run_on<D: Measured>(
                 conf,
                 ..Cell::new(&*workload, &profile)
             };
-            let measured = match plan.until.has_passed() {
-                true => Ok((left_out("no time"), Vec::new())),
-                false => measure(cell, &walk, plan, &device),
+            let measured = if plan.until.has_passed() {
+                Ok((left_out("no time"), Vec::new()))
+            } else {
+                measure(cell, &walk, plan, &device)
             };
             let measured = measured.or_else(|error| explain(&error, &device));
             let (row, latencies) = measured?;
@@ -262,34 +264,28 @@ mod tests {
         let all = run(Device::Sim(None), &plan(None), keep).unwrap();
         assert_eq!(kept, [(2, 2), (4, 4)]);
         let rows = all.rows.iter().map(|row| {
-            assert_eq!(
-                (&*row.device, &*row.setting, &*row.conf),
-                ("sim", "default", "")
-            );
             assert!(row.clock_ns.is_some() && row.left_out.is_empty());
-            let (pairs, walked) = (row.pairs.unwrap(), row.walked.unwrap());
-            format!("{} {} {walked}/{pairs}", row.program, row.policy)
+            let names = [
+                &*row.device,
+                &row.program,
+                &row.policy,
+                &row.setting,
+                &row.conf,
+            ];
+            format!("{} {:?}/{:?}", names.join(" "), row.walked, row.pairs)
         });
-        let rows: Vec<String> = rows.collect();
-        assert_eq!(
-            rows,
-            [
-                "hot_4KiB bfc 1/1000",
-                "hot_4KiB tlsf 1/1000",
-                "hot_4MiB bfc 1/1000",
-                "hot_4MiB tlsf 1/1000"
-            ]
-        );
-        let last = &all.latencies[3];
-        let named = [
-            &*last.device,
-            &last.program,
-            &last.policy,
-            &last.setting,
-            last.walks,
-        ];
-        assert_eq!(named, ["sim", "hot_4MiB", "tlsf", "default", "first"]);
-        assert_eq!((last.call, last.count), ("malloc", 1));
+        let of_latencies = all.latencies.iter().map(|it| {
+            let names = [
+                &*it.device,
+                &it.program,
+                &it.policy,
+                &it.setting,
+                it.walks,
+                it.call,
+            ];
+            format!("{} {}", names.join(" "), it.count)
+        });
+        insta::assert_snapshot!(rows.chain(of_latencies).collect::<Vec<_>>().join("\n"));
     }
 
     #[test]
@@ -314,10 +310,10 @@ mod tests {
 
     impl Hook for Broken {
         fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
-            match kind == CallKind::Malloc {
-                true => Err(self.0.clone()),
-                false => Ok(()),
+            if kind == CallKind::Malloc {
+                return Err(self.0.clone());
             }
+            Ok(())
         }
     }
 
@@ -334,31 +330,30 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         let other = || anyhow::anyhow!("something").context("while measuring");
-        assert_eq!(
-            reason(other(), None),
-            Ok("while measuring: something".to_owned())
-        );
         let unsupported = Error::Unsupported {
             policy: "bfc",
             what: "graphs",
         };
-        let unsupported = anyhow::Error::from(unsupported).context("while measuring");
-        assert_eq!(
-            reason(unsupported, None),
-            Ok("does not serve graphs".to_owned())
-        );
-        let short = {
-            let device = SimDevice::new(&SimConfig::with_capacity(2 << 20));
-            let mut allocator = coalesce_alloc::registry::build("direct", device, "").unwrap();
-            let short = allocator.malloc(3 << 20, coalesce_alloc::driver::StreamId::DEFAULT);
-            anyhow::Error::from(short.unwrap_err()).context("while measuring")
-        };
-        assert_eq!(reason(short, None), Ok("out of memory".to_owned()));
-        let full = reason(other(), Some(DriverError::OutOfMemory));
-        assert_eq!(full, Ok("while measuring: something".to_owned()));
-        let broken = reason(other(), Some(DriverError::InvalidValue));
-        let message =
-            "the device is broken: invalid argument; the error before: while measuring: something";
-        assert_eq!(broken, Err(message.to_owned()));
+        let device = SimDevice::new(&SimConfig::with_capacity(2 << 20));
+        let mut allocator = coalesce_alloc::registry::build("direct", device, "").unwrap();
+        let short = allocator.malloc(3 << 20, coalesce_alloc::driver::StreamId::DEFAULT);
+        let of = |error: Error| anyhow::Error::from(error).context("while measuring");
+        let (full, broken) = (DriverError::OutOfMemory, DriverError::InvalidValue);
+        for (error, device, expected) in [
+            (other(), None, Ok("while measuring: something")),
+            (other(), Some(full), Ok("while measuring: something")),
+            (of(unsupported), None, Ok("does not serve graphs")),
+            (of(short.unwrap_err()), None, Ok("out of memory")),
+            (
+                other(),
+                Some(broken),
+                Err(
+                    "the device is broken: invalid argument; the error before: while measuring: something",
+                ),
+            ),
+        ] {
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(reason(error, device), expected);
+        }
     }
 }

@@ -70,10 +70,10 @@ impl DeviceName {
     }
 
     fn named(text: &str, default: Self) -> anyhow::Result<Self> {
-        match text.is_empty() {
-            true => Ok(default),
-            false => text.parse().with_context(|| format!("{VARIABLE}={text}")),
+        if text.is_empty() {
+            return Ok(default);
         }
+        text.parse().with_context(|| format!("{VARIABLE}={text}"))
     }
 
     /// Opens the device.

@@ -12,7 +12,7 @@ use coalesce_workloads::surroundings::Surroundings;
 use serde::Serialize;
 
 use crate::measure::cell::{Cell, Run};
-use crate::text::{Column, Table};
+use crate::text::Table;
 use crate::timing::on_gpu::{self, CallTimes};
 use crate::timing::profile::measure::Effort;
 
@@ -174,11 +174,7 @@ fn ratio(modelled_ns: u64, measured_ns: u64) -> Option<f64> {
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
     const FIGURES: [&str; 4] = ["calls", "modelled ms", "measured ms", "ratio"];
-    let table = |words: &[&'static str]| {
-        let words = words.iter().map(|&word| Column::left(word));
-        Table::new(words.chain(FIGURES.map(Column::right)))
-    };
-    let mut runs = table(&["workload", "policy", "settings"]);
+    let mut runs = Table::of(["workload", "policy", "settings"], FIGURES);
     for row in rows.iter().filter(|row| row.call == ALL) {
         let words = [&row.program, &row.policy, &row.setting].map(String::clone);
         runs.row(
@@ -187,7 +183,7 @@ pub fn markdown(rows: &[Row]) -> String {
                 .chain(figures(row.calls, row.modelled_ns, row.measured_ns)),
         );
     }
-    let mut kinds = table(&["call"]);
+    let mut kinds = Table::of(["call"], FIGURES);
     for kind in CallKind::ALL.map(CallKind::name).into_iter().chain([ALL]) {
         let of_kind = rows.iter().filter(|row| row.call == kind);
         let sum = |of: fn(&Row) -> u64| -> u64 { of_kind.clone().map(of).sum() };
@@ -246,53 +242,38 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_the_rounds_is_compared() {
-        let round = |malloc, free| {
+    fn what_both_do_is_compared() {
+        let of_round = |malloc, free| {
             vec![
                 times(CallKind::Malloc, 3, malloc),
                 times(CallKind::Free, 2, free),
             ]
         };
-        let measured = [round(1000, 10), round(900, 400), round(5000, 30)];
-        let modelled = [(CallKind::Malloc, 1500), (CallKind::Free, 60)];
-        let rows = of("pytorch", &measured, &modelled);
-        assert_eq!(rows.len(), 3);
-        let [all, malloc, free] = [&rows[0], &rows[1], &rows[2]];
-        assert_eq!((all.call, all.calls, all.measured_ns), ("all", 5, 1300));
-        assert_eq!((all.modelled_ns, all.ratio), (1560, Some(1.2)));
-        assert_eq!((malloc.call, malloc.measured_ns), ("malloc", 1000));
-        assert_eq!(
-            (malloc.measured_min_ns, malloc.measured_max_ns),
-            (900, 5000)
-        );
-        assert_eq!((free.measured_ns, free.ratio), (30, Some(2.0)));
-        let text = markdown(&rows);
-        let expected = concat!(
-            "| workload | policy | settings | calls | modelled ms | measured ms | ratio |\n",
-            "|---|---|---|---:|---:|---:|---:|\n",
-            "| fragmentation_article | pytorch | default | 5 | 0.00 | 0.00 | 1.20 |\n",
-            "\n",
-            "| call | calls | modelled ms | measured ms | ratio |\n",
-            "|---|---:|---:|---:|---:|\n",
-            "| malloc | 3 | 0.00 | 0.00 | 1.50 |\n",
-            "| free | 2 | 0.00 | 0.00 | 2.00 |\n",
-            "| all | 5 | 0.00 | 0.00 | 1.20 |\n",
-        );
-        assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn of_the_pool_only_what_both_do_is_compared() {
-        let measured = [vec![
+        let three = [of_round(1000, 10), of_round(900, 400), of_round(5000, 30)];
+        let of_pool = [vec![
             times(CallKind::PoolMalloc, 10, 500),
             times(CallKind::PoolUsage, 10, 7000),
         ]];
-        let rows = of("cuda_async", &measured, &[(CallKind::Map, 250)]);
-        assert_eq!(rows[0].ratio, Some(0.5));
-        let calls: Vec<_> = rows.iter().map(|row| row.call).collect();
-        let expected = ["all", "map", "pool_malloc", "pool_usage"];
-        assert_eq!(calls, expected);
-        assert_eq!((rows[1].calls, rows[1].ratio), (0, None));
+        let of_two = [(3, 10), (4, 3)].map(|(calls, ns)| vec![times(CallKind::Map, calls, ns)]);
+        let modelled = [(CallKind::Malloc, 1500), (CallKind::Free, 60)];
+        let cases = [
+            (
+                "the median of three rounds",
+                of("pytorch", &three, &modelled),
+            ),
+            (
+                "the pool",
+                of("cuda_async", &of_pool, &[(CallKind::Map, 250)]),
+            ),
+            ("no rounds", of("pytorch", &[], &[(CallKind::Malloc, 7)])),
+            ("the slower of two rounds", of("pytorch", &of_two, &[])),
+        ];
+        let texts = cases.map(|(name, rows)| {
+            let lines = rows.iter().map(|row| format!("{row:?}\n"));
+            let lines: String = lines.collect();
+            format!("--- {name}\n{lines}{}", markdown(&rows))
+        });
+        insta::assert_snapshot!(texts.concat());
     }
 
     /// The simulated device in place of the GPU makes the same calls.
@@ -332,30 +313,6 @@ mod tests {
         let [malloc_after, free_after] = modelled(Some(kernels));
         assert_eq!(malloc, malloc_after);
         assert!(free_after > free + 1_000_000);
-    }
-
-    #[test]
-    fn without_rounds_nothing_was_measured() {
-        let rows = of("pytorch", &[], &[(CallKind::Malloc, 7)]);
-        let names: Vec<_> = rows
-            .iter()
-            .map(|row| (row.call, row.calls, row.ratio))
-            .collect();
-        assert_eq!(names, [("all", 0, None), ("malloc", 0, None)]);
-        for row in rows {
-            let measured = [row.measured_ns, row.measured_min_ns, row.measured_max_ns];
-            assert_eq!((row.modelled_ns, measured), (7, [0; 3]));
-        }
-        // Two rounds: the slower one counts. The number of calls is that of the last.
-        let rounds = [
-            vec![times(CallKind::Map, 3, 10)],
-            vec![times(CallKind::Map, 4, 3)],
-        ];
-        let rows = of("pytorch", &rounds, &[]);
-        assert_eq!(rows.len(), 2);
-        for row in rows {
-            assert_eq!((row.calls, row.measured_ns, row.ratio), (4, 10, Some(0.0)));
-        }
     }
 
     /// The simulated device in place of the GPU, of which others use a part.

@@ -75,60 +75,55 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_is_the_median_of_the_runs() {
-        let mut rows = vec![
-            row("pytorch", CallKind::Malloc, 100, 150),
-            row("pytorch", CallKind::Malloc, 300, 600),
-            row("pytorch", CallKind::Malloc, 10, 9000),
-            row("pytorch", CallKind::Free, 10, 0),
-        ];
+    fn a_factor_is_the_median_of_the_runs_that_have_times() {
         let failed = Row {
             ooms: 1,
             ..row("pytorch", CallKind::Malloc, 10, 8000)
         };
-        rows.push(failed);
-        let factors = factors(&rows);
-        assert_eq!(factors[CallKind::Malloc as usize], 2.0);
-        assert_eq!(
-            factors[CallKind::Free as usize],
-            1.0,
-            "no time was measured"
-        );
-        assert_eq!(factors[CallKind::Map as usize], 1.0, "no such call");
-    }
-
-    #[test]
-    fn the_pages_of_the_pool_are_part_of_its_calls() {
-        let rows = [
+        let of_pytorch = [
+            row("pytorch", CallKind::Malloc, 100, 150),
+            row("pytorch", CallKind::Malloc, 300, 600),
+            row("pytorch", CallKind::Malloc, 10, 9000),
+            row("pytorch", CallKind::Malloc, 0, 5),
+            failed,
+            row("pytorch", CallKind::Free, 10, 0),
+            row("pytorch", CallKind::PoolFree, 1, 9),
+        ];
+        // The pages of the pool are part of its calls.
+        let of_pool = [
             row("pytorch", CallKind::Create, 100, 50),
             row("cuda_async", CallKind::Create, 400, 0),
             row("cuda_async", CallKind::PoolMalloc, 1000, 700),
             row("cuda_async", CallKind::PoolFree, 100, 300),
         ];
-        let factors = factors(&rows);
-        assert_eq!(factors[CallKind::Create as usize], 0.5);
-        assert_eq!(factors[CallKind::PoolMalloc as usize], 0.5);
-        assert_eq!(factors[CallKind::PoolFree as usize], 3.0);
-    }
-
-    #[test]
-    fn calls_without_a_time_tell_nothing() {
-        let rows = [
-            row("pytorch", CallKind::Malloc, 0, 5),
-            row("pytorch", CallKind::Free, 5, 0),
-            row("pytorch", CallKind::Map, 4, 6),
-            row("cuda_async", CallKind::Map, 100, 1),
-            row("cuda_async", CallKind::PoolMalloc, 0, 200),
-            row("pytorch", CallKind::PoolFree, 1, 9),
-        ];
-        let mut expected = [1.0; CallKind::COUNT];
-        expected[CallKind::Map as usize] = 1.5;
-        assert_eq!(factors(&rows), expected);
         // The modelled time of the pages exceeds the measured time of the calls, so no factor is derived.
-        let rows = [
+        let of_pages = [
             row("cuda_async", CallKind::Map, 100, 0),
             row("cuda_async", CallKind::PoolMalloc, 10, 100),
         ];
-        assert_eq!(factors(&rows), [1.0; CallKind::COUNT]);
+        let without_time = [
+            row("pytorch", CallKind::Map, 4, 6),
+            row("cuda_async", CallKind::Map, 100, 1),
+            row("cuda_async", CallKind::PoolMalloc, 0, 200),
+        ];
+        for (rows, expected) in [
+            (&of_pytorch[..], &[(CallKind::Malloc, 2.0)][..]),
+            (
+                &of_pool,
+                &[
+                    (CallKind::Create, 0.5),
+                    (CallKind::PoolMalloc, 0.5),
+                    (CallKind::PoolFree, 3.0),
+                ],
+            ),
+            (&of_pages, &[]),
+            (&without_time, &[(CallKind::Map, 1.5)]),
+        ] {
+            let mut all = [1.0; CallKind::COUNT];
+            for &(kind, factor) in expected {
+                all[kind as usize] = factor;
+            }
+            assert_eq!(factors(rows), all);
+        }
     }
 }

@@ -35,15 +35,15 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
             samples.push(ns / walk.pairs() as f64);
         }
     }
-    let Some(Estimate { value, low, high }) = median_interval(&samples) else {
+    let Some(Estimate { value, low, high }) = median_interval(&samples).map(Estimate::in_tenths)
+    else {
         return Ok(row);
     };
-    let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
     let texts: Vec<String> = samples.iter().map(|ns| format!("{ns:.1}")).collect();
     Ok(Row {
-        ns_per_pair: Some(tenths(value)),
-        ns_per_pair_low: Some(tenths(low)),
-        ns_per_pair_high: Some(tenths(high)),
+        ns_per_pair: Some(value),
+        ns_per_pair_low: Some(low),
+        ns_per_pair_high: Some(high),
         ns_per_pair_samples: texts.join(";"),
         ..row
     })

@@ -446,23 +446,26 @@ mod tests {
     }
 
     #[test]
-    fn a_timed_walk_times_each_malloc_and_free_and_tells_what_is_used() {
-        let walk = Walk::prepare(&Mixed).unwrap();
-        let (ended, times, used) = timed(&walk, 1 << 40, None, |_| Ok(()));
-        assert_eq!((ended, times), (Ok(Ended::Whole), [4, 4]));
-        assert_eq!(used, "1@0 2@1 0@2 - 3@0 4@0 - - -");
-    }
-
-    #[test]
-    fn a_timed_walk_ends_at_the_deadline_unless_only_frees_are_left() {
+    fn a_timed_walk_tells_what_is_used_until_it_ends() {
         let walk = Walk::prepare(&Mixed).unwrap();
         let over = Some(Duration::ZERO);
-        let (ended, times, used) = timed(&walk, 1 << 40, over, |_| Ok(()));
-        assert_eq!((ended, times), (Ok(Ended::Early { pairs: 1 }), [1, 0]));
-        assert_eq!(used, "1@0");
-        let (ended, times, used) = timed(&walk.of_pairs(1), 1 << 40, over, |_| Ok(()));
-        assert_eq!((ended, times), (Ok(Ended::Whole), [1, 1]));
-        assert_eq!(used, "1@0 -");
+        let one = walk.of_pairs(1);
+        let early = Ended::Early { pairs: 1 };
+        for (walk, limit, ended, times, used) in [
+            (
+                &walk,
+                None,
+                Ended::Whole,
+                [4, 4],
+                "1@0 2@1 0@2 - 3@0 4@0 - - -",
+            ),
+            (&walk, over, early, [1, 0], "1@0"),
+            // Only frees are left.
+            (&one, over, Ended::Whole, [1, 1], "1@0 -"),
+        ] {
+            let found = timed(walk, 1 << 40, limit, |_| Ok(()));
+            assert_eq!(found, (Ok(ended), times, used.to_owned()));
+        }
     }
 
     #[test]

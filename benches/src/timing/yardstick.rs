@@ -93,32 +93,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_fitting_piece_serves() {
-        let mut yardstick = Yardstick::new(4);
+    fn the_smallest_piece_of_up_to_twice_the_size_serves() {
+        let mut yardstick = Yardstick::new(5);
         for (slot, bytes) in [(0, 1024), (1, 2048), (2, 4096)] {
             yardstick.malloc(slot, bytes);
         }
         (0..3).for_each(|slot| yardstick.free(slot));
-        yardstick.malloc(3, 1100);
-        assert_eq!(yardstick.live[3].size, 2048);
-        yardstick.malloc(3, 1536);
-        assert_eq!((yardstick.live[3].size, yardstick.end), (1536, 7168 + 1536));
-        assert_eq!(yardstick.free.len(), 2);
-        assert_eq!(yardstick.counters[0].current, 2048 + 1536);
-        let bytes = 1024 + 2048 + 4096 + 1100 + 1536;
+        let served = [(3, 1100), (3, 1536), (4, 512), (4, 513)].map(|(slot, bytes)| {
+            yardstick.malloc(slot, bytes);
+            let Piece { size, address } = yardstick.live[slot];
+            (size, address, yardstick.end)
+        });
+        let expected = [
+            (2048, 1024, 7168),
+            (1536, 7168, 8704),
+            // A piece of twice the size is too large.
+            (512, 8704, 9216),
+            (1024, 0, 9216),
+        ];
+        assert_eq!(served, expected);
+        let bytes = 1024 + 2048 + 4096 + 1100 + 1536 + 512 + 513;
+        let current = 2048 + 1536 + 512 + 1024;
         for counter in yardstick.counters {
-            assert_eq!((counter.peak, counter.total), (7168, bytes + 3));
+            assert_eq!((counter.current, counter.total), (current, bytes + 3));
+            assert_eq!(counter.peak, 7168);
         }
-    }
-
-    #[test]
-    fn a_piece_of_twice_the_size_is_too_large() {
-        let mut yardstick = Yardstick::new(2);
-        yardstick.malloc(0, 2048);
-        yardstick.free(0);
-        yardstick.malloc(1, 1024);
-        assert_eq!((yardstick.live[1].address, yardstick.end), (2048, 3072));
-        yardstick.malloc(0, 1025);
-        assert_eq!((yardstick.live[0].address, yardstick.end), (0, 3072));
+        assert_eq!(yardstick.free.len(), 1);
     }
 }

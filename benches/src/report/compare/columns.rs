@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use coalesce_workloads::catalog::Unknown;
 
-use crate::measure::record::{KEY, LACKED, PROVENANCE, Row, TIMING};
+use crate::measure::record::{KEY, LACKED, PROVENANCE, Row, TIMING, fields};
 
 /// The better direction of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,62 +18,29 @@ pub enum Better {
     Neither,
 }
 
-/// The compared columns. An empty figure is below every number: a first failure that does not exist.
-pub const COLUMNS: [(&str, Better); 53] = [
-    ("conf", Better::Neither),
-    ("capacity_bytes", Better::Neither),
-    ("family", Better::Neither),
-    ("unsupported", Better::Lower),
-    ("events", Better::Neither),
-    ("allocations", Better::Neither),
-    ("lower_bound_bytes", Better::Neither),
-    ("streams", Better::Neither),
-    ("pools", Better::Neither),
-    ("lower_bound_with_pools_bytes", Better::Neither),
-    ("peak_requested_bytes", Better::Neither),
-    ("peak_allocated_bytes", Better::Lower),
-    ("peak_active_bytes", Better::Lower),
-    ("peak_reserved_bytes", Better::Lower),
-    ("peak_inactive_split_bytes", Better::Lower),
-    ("inactive_split_at_peak_bytes", Better::Lower),
-    ("efficiency", Better::Higher),
-    ("fragmentation", Better::Lower),
-    ("retries", Better::Lower),
-    ("ooms", Better::Lower),
-    ("skipped_frees", Better::Lower),
-    ("first_oom_event", Better::Higher),
-    ("shatter_at_oom", Better::Lower),
-    ("fails_above_bytes", Better::Lower),
-    ("largest_batch", Better::Higher),
-    ("device_allocs", Better::Lower),
-    ("device_frees", Better::Lower),
-    ("syncs", Better::Lower),
-    ("driver_calls_per_1000", Better::Lower),
-    ("late_calls", Better::Lower),
-    ("late_calls_per_1000", Better::Lower),
-    ("steps", Better::Neither),
-    ("quiet_from_step", Better::Lower),
-    ("late_calls_per_step", Better::Lower),
-    ("driver_time_ns", Better::Lower),
-    ("profile", Better::Neither),
-    ("calls_malloc", Better::Lower),
-    ("calls_free", Better::Lower),
-    ("calls_memory_info", Better::Lower),
-    ("calls_reserve", Better::Lower),
-    ("calls_free_address", Better::Lower),
-    ("calls_create", Better::Lower),
-    ("calls_release", Better::Lower),
-    ("calls_map", Better::Lower),
-    ("calls_set_access", Better::Lower),
-    ("calls_unmap", Better::Lower),
-    ("calls_create_event", Better::Lower),
-    ("calls_record_event", Better::Lower),
-    ("calls_query_event", Better::Lower),
-    ("calls_wait_event", Better::Lower),
-    ("calls_synchronize_event", Better::Lower),
-    ("calls_synchronize_stream", Better::Lower),
-    ("calls_synchronize_device", Better::Lower),
+/// The columns of which a higher figure is better. An empty figure is below every number: a first failure that does not exist.
+const HIGHER: [&str; 3] = ["efficiency", "first_oom_event", "largest_batch"];
+
+/// The columns without a better direction. Of all others that are compared, a lower figure is better.
+const NEITHER: [&str; 12] = [
+    "conf",
+    "capacity_bytes",
+    "family",
+    "events",
+    "allocations",
+    "lower_bound_bytes",
+    "streams",
+    "pools",
+    "lower_bound_with_pools_bytes",
+    "peak_requested_bytes",
+    "steps",
+    "profile",
 ];
+
+/// Whether the column is compared. The others say which row it is, or differ in every run.
+fn is_compared(column: &str) -> bool {
+    ![&KEY[..], &PROVENANCE, &TIMING].concat().contains(&column)
+}
 
 /// Whether the capacity depends on the policy: the minimum device memory, or a multiple of it.
 fn is_found(row: &Row) -> bool {
@@ -82,11 +49,12 @@ fn is_found(row: &Row) -> bool {
 
 /// The better direction of a row's column; `None` if the column is not compared.
 pub(super) fn better(column: &str, row: &Row) -> Option<Better> {
-    if column == "capacity_bytes" && is_found(row) {
-        return Some(Better::Lower);
-    }
-    let known = COLUMNS.iter().find(|(name, _)| *name == column);
-    known.map(|(_, better)| *better)
+    is_compared(column).then(|| match column {
+        "capacity_bytes" if is_found(row) => Better::Lower,
+        _ if HIGHER.contains(&column) => Better::Higher,
+        _ if NEITHER.contains(&column) => Better::Neither,
+        _ => Better::Lower,
+    })
 }
 
 /// Whether a figure is not known because the table is older than its column.
@@ -127,7 +95,7 @@ pub(super) fn says_what_was_run(column: &str) -> bool {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Allowed {
     /// The column; `None` for all that have no allowance of their own.
-    pub column: Option<&'static str>,
+    pub column: Option<String>,
     /// How much it may change.
     pub allowance: Allowance,
 }
@@ -176,15 +144,19 @@ pub fn share(text: &str) -> anyhow::Result<f64> {
     Ok(number / 100.0)
 }
 
-fn known(column: &str) -> anyhow::Result<&'static str> {
+fn known(column: &str) -> anyhow::Result<String> {
     if TIMING.contains(&column) {
         bail!("--allow-time is for times");
     }
-    if [&KEY[..], &PROVENANCE].concat().contains(&column) {
+    if KEY.contains(&column) || PROVENANCE.contains(&column) {
         bail!("column '{column}' says which row it is and is not compared");
     }
-    let mut names = COLUMNS.iter().map(|(name, _)| *name);
-    let found = names.find(|name| *name == column);
-    let unknown = || Unknown::new(column, COLUMNS.iter().map(|(name, _)| name));
-    found.with_context(|| format!("no column {}", unknown()))
+    let (columns, _) = fields(&Row::default())?;
+    let names = columns.iter().filter(|name| is_compared(name));
+    ensure!(
+        names.clone().any(|name| name == column),
+        "no column {}",
+        Unknown::new(column, names)
+    );
+    Ok(column.to_owned())
 }

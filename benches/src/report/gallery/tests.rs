@@ -5,7 +5,7 @@ use coalesce_workloads::families::rng::Rng;
 
 use super::*;
 use crate::measure::parallel::Jobs;
-use crate::report::invented::fingerprint;
+use crate::report::edges::{one_of, word};
 use crate::sweep::run::Runner;
 
 /// All plots of a sweep, by name.
@@ -98,8 +98,7 @@ fn sweeps_of_several_policies_keep_their_tight_devices() {
     }
     assert!(svg("timeline").contains("3 of 6 ways to run it"));
     assert!(!svg("timeline").contains("reserved, offline"));
-    let all = plots.iter().map(|(name, svg)| format!("{name} {svg}"));
-    assert_eq!(fingerprint(all), "730743ba16c628e1");
+    insta::assert_snapshot!("timeline", svg("timeline"));
 }
 
 #[test]
@@ -118,49 +117,24 @@ fn files_have_names_without_spaces() {
     assert_ne!(file_name(&mut names, "churn-seed3"), "churn-seed3.svg");
 }
 
-#[test]
-fn devices_on_which_requests_failed_are_kept() {
-    let row = |capacity: &str, ooms| Row {
-        workload: "w".to_owned(),
-        policy: "tlsf".to_owned(),
-        setting: "default".to_owned(),
-        capacity: capacity.to_owned(),
-        capacity_bytes: 150,
-        lower_bound_bytes: 100,
-        ooms,
-        ..Row::default()
-    };
-    let rows = [
-        row("least", 0),
-        row("least+1%", 7),
-        row("least+2%", 0),
-        row("least+3%", 0),
-    ];
-    let plots = curves(&rows);
-    assert_eq!(plots.len(), 1);
-    let curve = &plots[0].1[0];
-    assert_eq!((curve.points.len(), curve.failures.len()), (3, 1));
-}
-
 /// Rows with few different figures, so that many are equal.
 fn rows(seed: u64) -> Vec<Row> {
     let mut rng = Rng::new(seed);
-    let mut below = |count: u64| rng.below(count) as usize;
     let row = |cell| Row {
-        workload: ["a", "b"][below(2)].to_owned(),
-        seed: [None, None, Some(7)][below(3)],
-        policy: ["pytorch", "tlsf", "bfc", "offline"][below(4)].to_owned(),
-        setting: ["default", "other"][below(2)].to_owned(),
-        capacity: ["1TiB", "1TiB", "80GiB", "110%", "least"][below(5)].to_owned(),
-        address_policy: ["up", "up", "cuda"][below(3)].to_owned(),
-        torch: ["", "2.11", "2.12"][below(3)].to_owned(),
-        unsupported: ["", "", "", "streams"][below(4)].to_owned(),
-        capacity_bytes: below(3) as u64,
-        lower_bound_bytes: below(3) as u64,
-        peak_requested_bytes: below(4) as u64,
-        peak_reserved_bytes: below(5) as u64,
-        driver_time_ns: below(3) as u64,
-        ooms: (below(4) / 3) as u64,
+        workload: word(&mut rng, &["a", "b"]),
+        seed: one_of(&mut rng, &[None, None, Some(7)]),
+        policy: word(&mut rng, &["pytorch", "tlsf", "bfc", "offline"]),
+        setting: word(&mut rng, &["default", "other"]),
+        capacity: word(&mut rng, &["1TiB", "1TiB", "80GiB", "110%", "least"]),
+        address_policy: word(&mut rng, &["up", "up", "cuda"]),
+        torch: word(&mut rng, &["", "2.11", "2.12"]),
+        unsupported: word(&mut rng, &["", "", "", "streams"]),
+        capacity_bytes: rng.below(3),
+        lower_bound_bytes: rng.below(3),
+        peak_requested_bytes: rng.below(4),
+        peak_reserved_bytes: rng.below(5),
+        driver_time_ns: rng.below(3),
+        ooms: rng.below(4) / 3,
         cell,
         ..Row::default()
     };
@@ -169,9 +143,9 @@ fn rows(seed: u64) -> Vec<Row> {
 
 /// The timelines and the curves that are drawn, with the rows that they are of.
 #[test]
-fn choices_are_as_recorded() {
+fn choices() {
     let cells = |rows: &[&Row]| rows.iter().map(|row| row.cell).collect::<Vec<_>>();
-    let chosen = (0..300).map(|seed| {
+    let chosen = (0..80).map(|seed| {
         let rows = rows(seed);
         let worst = most_wasteful(&rows);
         let lines = worst.iter().map(|first| {
@@ -181,11 +155,12 @@ fn choices_are_as_recorded() {
         let lines: Vec<_> = lines.collect();
         let columns: [fn(&Row) -> &String; 2] = [|row| &row.torch, |row| &row.setting];
         let differing = columns.map(|column| differ(&rows, column));
-        format!(
-            "{:?} {lines:?} {differing:?} {:?}",
-            cells(&worst),
-            curves(&rows)
-        )
+        let mut text = format!("--- {seed}\n{:?} {lines:?} {differing:?}\n", cells(&worst));
+        for (title, curves) in curves(&rows) {
+            let curves = curves.iter().map(|curve| format!("{title}: {curve:?}\n"));
+            text.extend(curves);
+        }
+        text
     });
-    assert_eq!(fingerprint(chosen), "64748633ae57bec1");
+    insta::assert_snapshot!(chosen.collect::<String>());
 }

@@ -194,6 +194,14 @@ impl Canvas<'_> {
         Ok(LINE * lines.len() as i32)
     }
 
+    /// The title of the image, and remarks below it.
+    pub(crate) fn heading(&self, title: &str, remarks: &[String]) -> anyhow::Result<()> {
+        self.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
+        let place = (MARGIN, MARGIN + TITLE + LINE);
+        self.lines(remarks, place, Font::new(TEXT).color(FAINT))?;
+        Ok(())
+    }
+
     pub(crate) fn line(
         &self,
         points: Vec<(i32, i32)>,
@@ -341,9 +349,10 @@ pub(crate) mod tests {
                 _ => long,
             };
             let half = size / 2;
-            let (left, top, right, bottom) = match tag.contains("rotate(270") {
-                true => (x - half, y + before - long, x + half, y + before),
-                false => (x - before, y - half, x - before + long, y + half),
+            let (left, top, right, bottom) = if tag.contains("rotate(270") {
+                (x - half, y + before - long, x + half, y + before)
+            } else {
+                (x - before, y - half, x - before + long, y + half)
             };
             Label {
                 text,

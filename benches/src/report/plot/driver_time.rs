@@ -1,7 +1,9 @@
 //! Driver time over the capacity of the device.
 
-use super::canvas::{COLORS, Canvas, FAINT, Font, LINE, MARGIN, TEXT, TITLE, draw, widest, wrap};
-use super::frame::{Frame, Scale, X_AXIS, Y_AXIS};
+use plotters::style::RGBColor;
+
+use super::canvas::{COLORS, Canvas, LINE, MARGIN, TEXT, TITLE, draw, widest, wrap};
+use super::frame::{End, Frame, Scale, X_AXIS, Y_AXIS};
 
 const WIDTH: i32 = 900;
 /// Pixels between the frame and the labels of the curves.
@@ -49,16 +51,22 @@ pub fn driver_time(title: &str, curves: &[Curve]) -> anyhow::Result<String> {
     };
     let width = frame.right + LEAD + labels + MARGIN;
     draw((width, frame.bottom + X_AXIS + MARGIN), |canvas| {
-        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
-        let place = (MARGIN, MARGIN + TITLE + LINE);
-        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        canvas.heading(title, &note)?;
         let x = "capacity / peak requested, %";
         frame.axes(canvas, x, "modelled driver time, ms")?;
         for (number, curve) in curves.iter().enumerate() {
             paint(canvas, &frame, curve, number)?;
         }
-        label(canvas, &frame, curves)
+        let ends = curves.iter().enumerate().filter_map(|(number, curve)| {
+            let at = place(&frame, *curve.points.last()?);
+            Some(End::of(at, &curve.label, color_of(number)))
+        });
+        frame.names(canvas, ends.collect(), LEAD)
     })
+}
+
+fn color_of(number: usize) -> RGBColor {
+    COLORS[number % COLORS.len()]
 }
 
 fn note(failed: bool, is_zero: bool) -> String {
@@ -76,7 +84,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 fn paint(canvas: &Canvas<'_>, frame: &Frame, curve: &Curve, number: usize) -> anyhow::Result<()> {
-    let color = COLORS[number % COLORS.len()];
+    let color = color_of(number);
     let points: Vec<(i32, i32)> = curve
         .points
         .iter()
@@ -102,97 +110,4 @@ fn paint(canvas: &Canvas<'_>, frame: &Frame, curve: &Curve, number: usize) -> an
 
 fn place(frame: &Frame, (capacity, ms): (f64, f64)) -> (i32, i32) {
     frame.place((capacity, ms.max(LEAST_MS)))
-}
-
-/// The labels of curves to the right of the frame, as near to the ends of the curves as their number allows.
-fn label(canvas: &Canvas<'_>, frame: &Frame, curves: &[Curve]) -> anyhow::Result<()> {
-    let end = |(number, curve): (usize, &Curve)| {
-        let last = *curve.points.last()?;
-        Some((number, place(frame, last)))
-    };
-    let mut ends: Vec<(usize, (i32, i32))> = curves.iter().enumerate().filter_map(end).collect();
-    ends.sort_by_key(|&(number, (_, y))| (y, number));
-    let mut heights: Vec<i32> = ends.iter().map(|&(_, (_, y))| y).collect();
-    spread(&mut heights, frame.top, frame.bottom);
-    for ((number, (x, y)), height) in ends.into_iter().zip(heights) {
-        let color = COLORS[number % COLORS.len()];
-        let (left, right) = (frame.right + 4, frame.right + LEAD - 4);
-        canvas.line(vec![(x + 4, y), (left, y), (right, height)], color, 1)?;
-        let font = Font::new(TEXT).color(color);
-        canvas.text(&curves[number].label, (frame.right + LEAD, height), font)?;
-    }
-    Ok(())
-}
-
-/// Moves sorted heights apart so that labels do not overlap, within a range that has space for them.
-pub(super) fn spread(heights: &mut [i32], top: i32, bottom: i32) {
-    let mut free = top;
-    for height in heights.iter_mut() {
-        *height = (*height).max(free);
-        free = *height + LINE - 3;
-    }
-    let mut free = bottom;
-    for height in heights.iter_mut().rev() {
-        *height = (*height).min(free);
-        free = *height - (LINE - 3);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::plot::canvas::tests::{assert_legible, labels};
-
-    fn curve(label: &str, ms: f64) -> Curve {
-        Curve {
-            label: label.to_owned(),
-            points: vec![(101.0, 2.0 * ms), (110.0, ms), (150.0, ms)],
-            failures: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn every_curve_is_labelled_even_if_all_end_at_the_same_place() {
-        let names: Vec<String> = (0..25)
-            .map(|n| format!("paddle_auto_growth/setting{n}"))
-            .collect();
-        let curves: Vec<Curve> = names.iter().map(|name| curve(name, 40.0)).collect();
-        let svg = driver_time("workload", &curves).unwrap();
-        assert_legible(&svg);
-        let texts: Vec<String> = labels(&svg).into_iter().map(|label| label.text).collect();
-        assert!(names.iter().all(|name| texts.contains(name)));
-    }
-
-    #[test]
-    fn axes_have_ticks_among_the_data() {
-        let svg = driver_time("workload", &[curve("a", 41.0), curve("b", 44.0)]).unwrap();
-        let texts: Vec<String> = labels(&svg).into_iter().map(|label| label.text).collect();
-        let between = |low: f64, high: f64| {
-            let numbers = texts.iter().filter_map(|text| text.parse::<f64>().ok());
-            numbers
-                .filter(|&number| number >= low && number <= high)
-                .count()
-        };
-        assert!(between(41.0, 88.0) >= 2, "{texts:?}");
-        assert!(between(101.0, 150.0) >= 3, "{texts:?}");
-    }
-
-    #[test]
-    fn failures_and_times_of_zero_are_marked_and_explained() {
-        let plain = driver_time("workload", &[curve("a", 0.0)]).unwrap();
-        assert!(plain.contains("0.001"));
-        let mut failing = curve("a", 1.0);
-        failing.failures.push(130.0);
-        let svg = driver_time("workload", &[failing]).unwrap();
-        assert!(svg.contains("requests failed"));
-        assert!(!plain.contains("requests failed"));
-        assert_legible(&svg);
-        let explains = |ms| {
-            let mut short = curve("a", 1.0);
-            short.points[0].1 = ms;
-            let svg = driver_time("workload", &[short]).unwrap();
-            svg.contains("are drawn at 0.001 ms")
-        };
-        assert!(explains(LEAST_MS / 2.0) && !explains(LEAST_MS));
-    }
 }

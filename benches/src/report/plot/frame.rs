@@ -1,6 +1,8 @@
 //! Axes.
 
-use super::canvas::{Canvas, Font, GRID, INK, TEXT};
+use plotters::style::RGBColor;
+
+use super::canvas::{Canvas, Font, GRID, INK, LINE, TEXT};
 
 /// The values along an axis.
 #[derive(Clone, Copy, Debug)]
@@ -157,53 +159,56 @@ impl Frame {
         let place = (self.left - Y_AXIS + 8, middle);
         canvas.text(name, place, font.centered().upright())
     }
+
+    /// Writes the names of lines to the right of the frame, as near to their ends as their number allows. With enough space
+    /// between the frame and the names, a stroke leads from each end to its name.
+    pub(crate) fn names(
+        &self,
+        canvas: &Canvas<'_>,
+        mut ends: Vec<End<'_>>,
+        space: i32,
+    ) -> anyhow::Result<()> {
+        const STROKE: i32 = 16;
+        ends.sort_by_key(|end| end.at.1);
+        let mut heights: Vec<i32> = ends.iter().map(|end| end.at.1).collect();
+        spread(&mut heights, self.top, self.bottom);
+        for (End { at, name, color }, height) in ends.into_iter().zip(heights) {
+            if space > STROKE {
+                let edge = (self.right + 4, at.1);
+                let stroke = vec![(at.0 + 4, at.1), edge, (self.right + space - 4, height)];
+                canvas.line(stroke, color, 1)?;
+            }
+            let font = Font::new(TEXT).color(color);
+            canvas.text(name, (self.right + space, height), font)?;
+        }
+        Ok(())
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The end of a line in a frame.
+pub(crate) struct End<'a> {
+    at: (i32, i32),
+    name: &'a str,
+    color: RGBColor,
+}
 
-    #[test]
-    fn ticks_are_where_the_data_are() {
-        let texts = |scale: Scale| {
-            let ticks = scale.ticks(6).into_iter();
-            ticks.map(number).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            texts(Scale::linear(0.0, 1.0)),
-            ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-        );
-        assert_eq!(
-            texts(Scale::linear(-3.0, 3.0)),
-            ["-3", "-2", "-1", "0", "1", "2", "3"]
-        );
-        assert_eq!(
-            texts(Scale::log(8.0, 300.0)),
-            ["10", "20", "50", "100", "200"]
-        );
-        // Three even if fewer are wanted.
-        let few = Scale::linear(-0.9, 0.9).ticks(2);
-        assert_eq!(
-            few.into_iter().map(number).collect::<Vec<_>>(),
-            ["-0.5", "0", "0.5"]
-        );
-        // No round power within the range.
-        assert_eq!(
-            texts(Scale::log(40.0, 46.0)),
-            ["40", "41", "42", "43", "44", "45", "46"]
-        );
-        assert_eq!(
-            texts(Scale::log(1.0, 1e6)),
-            ["1", "10", "100", "1,000", "10,000", "100,000", "1,000,000"]
-        );
-        assert!(texts(Scale::log(0.01, 1e9)).len() > 5);
+impl<'a> End<'a> {
+    /// The end of a line with this name.
+    pub(crate) const fn of(at: (i32, i32), name: &'a str, color: RGBColor) -> Self {
+        Self { at, name, color }
     }
+}
 
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(
-            [0.00001, -0.00001, 0.25, -1234.5, 999.0, 1e6].map(number),
-            ["0", "0", "0.25", "-1,234.5", "999", "1,000,000"]
-        );
+/// Moves sorted heights apart so that labels do not overlap, within a range that has space for them.
+fn spread(heights: &mut [i32], top: i32, bottom: i32) {
+    let mut free = top;
+    for height in heights.iter_mut() {
+        *height = (*height).max(free);
+        free = *height + LINE - 3;
+    }
+    let mut free = bottom;
+    for height in heights.iter_mut().rev() {
+        *height = (*height).min(free);
+        free = *height - (LINE - 3);
     }
 }

@@ -66,9 +66,7 @@ pub fn releases<'a>(releases: &Releases<'a>) -> anyhow::Result<String> {
     let bottom = top + (PANEL + GAP) * panels.len() as i32;
     draw((WIDTH, bottom + MARGIN), |canvas| {
         let title = "Reserved memory under each release of PyTorch";
-        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
-        let place = (MARGIN, MARGIN + TITLE + LINE);
-        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        canvas.heading(title, &note)?;
         canvas.legend(&legend, (MARGIN, names + LINE / 2), space)?;
         let names: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();
         for (number, panel) in (0..).zip(&panels) {
@@ -134,39 +132,4 @@ fn paint(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::record::Row;
-    use crate::report::plot::canvas::tests::{assert_legible, labels};
-
-    #[test]
-    fn all_devices_and_settings_are_drawn_and_failures_are_marked() {
-        let mut rows = Vec::new();
-        for (capacity, addresses) in [("1TiB", "up"), ("1TiB", "cuda"), ("110%", "cuda")] {
-            for torch in ["2.9", "2.10", "2.11", "2.12", "2.13"] {
-                rows.push(Row {
-                    workload: "w".to_owned(),
-                    setting: "default".to_owned(),
-                    capacity: capacity.to_owned(),
-                    address_policy: addresses.to_owned(),
-                    torch: torch.to_owned(),
-                    peak_reserved_bytes: if torch == "2.12" { 90 } else { 100 },
-                    ooms: u64::from(torch == "2.12" && capacity == "110%"),
-                    ..Row::default()
-                });
-            }
-        }
-        let svg = releases(&Releases::of(&rows)).unwrap();
-        assert_legible(&svg);
-        let texts: Vec<String> = labels(&svg).into_iter().map(|label| label.text).collect();
-        let count = |text: &str| texts.iter().filter(|other| *other == text).count();
-        assert_eq!(count("device of 1TiB, addresses: up"), 1);
-        assert_eq!(count("device of 1TiB, addresses: cuda"), 1);
-        assert_eq!(count("device of 110%, addresses: cuda"), 1);
-        assert_eq!((count("2.12"), count("2.13")), (3, 3));
-        assert_eq!((count("default"), count("requests failed")), (1, 1));
-    }
 }

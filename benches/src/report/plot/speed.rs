@@ -5,9 +5,8 @@ use std::io::Read;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use super::canvas::{COLORS, Canvas, FAINT, Font, LINE, MARGIN, TEXT, TITLE, draw, widest, wrap};
-use super::driver_time::spread;
-use super::frame::{Frame, Scale, X_AXIS, Y_AXIS, number};
+use super::canvas::{COLORS, Font, LINE, MARGIN, TEXT, TITLE, draw, widest, wrap};
+use super::frame::{End, Frame, Scale, X_AXIS, Y_AXIS, number};
 
 const WIDTH: i32 = 760;
 const HEIGHT: i32 = 300;
@@ -106,9 +105,7 @@ fn paint(lines: &[Line], replays: &str) -> anyhow::Result<String> {
     };
     draw((WIDTH, frame.bottom + X_AXIS + MARGIN), |canvas| {
         let title = "Time for a malloc and its free";
-        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
-        let place = (MARGIN, MARGIN + TITLE + LINE);
-        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        canvas.heading(title, &note)?;
         frame.axes(canvas, "live blocks", "ns for a malloc and its free")?;
         for (line, color) in lines.iter().zip(COLORS) {
             let points = line.points.iter();
@@ -121,76 +118,10 @@ fn paint(lines: &[Line], replays: &str) -> anyhow::Result<String> {
                 canvas.text(&number(point.1.round()), (x, y - GAP), font)?;
             }
         }
-        label(canvas, &frame, lines)
+        let ends = lines.iter().zip(COLORS).filter_map(|(line, color)| {
+            let last = line.points.last()?;
+            Some(End::of(frame.place(*last), line.label, color))
+        });
+        frame.names(canvas, ends.collect(), LEAD)
     })
-}
-
-/// The names of the lines, at the heights of their last points.
-fn label(canvas: &Canvas<'_>, frame: &Frame, lines: &[Line]) -> anyhow::Result<()> {
-    let ends = lines.iter().zip(COLORS);
-    let mut ends: Vec<_> = ends
-        .filter_map(|(line, color)| Some((frame.place(*line.points.last()?).1, line.label, color)))
-        .collect();
-    ends.sort_by_key(|&(y, _, _)| y);
-    let mut heights: Vec<i32> = ends.iter().map(|&(y, _, _)| y).collect();
-    spread(&mut heights, frame.top, frame.bottom);
-    for ((_, label, color), height) in ends.into_iter().zip(heights) {
-        canvas.text(
-            label,
-            (frame.right + LEAD, height),
-            Font::new(TEXT).color(color),
-        )?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::plot::canvas::tests::{assert_legible, labels};
-
-    const HEAD: &str = "script,setting,threads,program,ns_min,ns_median,replays\n";
-
-    fn texts(svg: &str) -> Vec<String> {
-        labels(svg).into_iter().map(|label| label.text).collect()
-    }
-
-    #[test]
-    fn lines_are_labelled_with_their_names_and_times() {
-        let table = format!(
-            "{HEAD}hot_4k,,1,original,7777,7777,9\n\
-             live_1000,history,1,original,8888,8888,9\n\
-             live_1000000,,1,original,2019.6,2128.8,9\nlive_1000,,1,original,294.4,307.2,9\n\
-             live_1000,,1,locked,94.7,96.2,9\nlive_1000000,,1,locked,811.0,842.4,9\n"
-        );
-        let svg = speed(table.as_bytes()).unwrap();
-        assert_legible(&svg);
-        assert_eq!(svg, speed(table.as_bytes()).unwrap());
-        let texts = texts(&svg);
-        for expected in [
-            ["PyTorch's allocator", "Coalesce"],
-            ["294", "2,020"],
-            ["95", "811"],
-            ["1,000", "1,000,000"],
-            ["live blocks", "ns for a malloc and its free"],
-        ]
-        .as_flattened()
-        {
-            assert!(texts.iter().any(|text| text == expected), "{expected}");
-        }
-        assert!(!texts.iter().any(|text| text == "7,777" || text == "8,888"));
-    }
-
-    #[test]
-    fn a_table_without_these_measurements_is_refused() {
-        for rows in [
-            "",
-            "hot_4k,,1,original,1,1,9\n",
-            "live_10,,1,original,1,1,9\nlive_20,,1,original,1,1,9\n",
-            "live_10,,1,original,0,1,9\nlive_20,,1,original,1,1,9\n",
-            "live_10,,1,original,x,1,9\n",
-        ] {
-            assert!(speed(format!("{HEAD}{rows}").as_bytes()).is_err(), "{rows}");
-        }
-    }
 }

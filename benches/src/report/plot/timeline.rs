@@ -2,9 +2,7 @@
 
 use plotters::style::RGBColor;
 
-use super::canvas::{
-    Canvas, FAINT, Font, LINE, MARGIN, Swatch, TEXT, TITLE, draw, legend_height, wrap,
-};
+use super::canvas::{Canvas, LINE, MARGIN, Swatch, TEXT, TITLE, draw, legend_height, wrap};
 use super::frame::{Frame, Scale, X_AXIS, Y_AXIS};
 use crate::measure::timeline::Point;
 
@@ -94,9 +92,7 @@ pub fn timeline(title: &str, note: &str, lines: &[Line<'_>]) -> anyhow::Result<S
         y: Scale::linear(0.0, highest as f64 / scale as f64 * 1.02),
     };
     draw((WIDTH, frame.bottom + X_AXIS + MARGIN), |canvas| {
-        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
-        let place = (MARGIN, MARGIN + TITLE + LINE);
-        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        canvas.heading(title, &note)?;
         canvas.legend(&legend, (MARGIN, top), space)?;
         frame.axes(canvas, "event", &format!("memory, {unit}"))?;
         for line in lines {
@@ -120,65 +116,5 @@ fn paint(canvas: &Canvas<'_>, frame: &Frame, line: &Line<'_>, scale: f64) -> any
         }
         Stroke::Solid => canvas.line(points, line.color, 2),
         Stroke::Dashed => canvas.dashed(points, line.color, 2),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::plot::canvas::COLORS;
-    use crate::report::plot::canvas::tests::assert_legible;
-
-    #[test]
-    fn swatches_are_drawn_as_their_lines_and_the_highest_point_is_near_the_top() {
-        let points: Vec<Point> = (0..50)
-            .map(|event| Point {
-                event,
-                reserved: event << 30,
-                ..Point::default()
-            })
-            .collect();
-        let strokes = [Stroke::Area, Stroke::Solid, Stroke::Dashed];
-        let lines = strokes.map(|stroke| Line {
-            label: "pytorch/a_setting_with_a_rather_long_name reserved".to_owned(),
-            color: COLORS[0],
-            stroke,
-            points: &points,
-            figure: |point| point.reserved,
-        });
-        let svg = timeline("a workload (50 events)", "", &lines).unwrap();
-        assert_legible(&svg);
-        // The area is filled, the dashes of the swatch and the line are separate.
-        assert_eq!(svg.matches("<polygon").count(), 1);
-        let solid = timeline("a workload (50 events)", "", &lines[..2]).unwrap();
-        let strokes = |svg: &str| svg.matches("<polyline").count();
-        assert!(strokes(&svg) > strokes(&solid) + 10);
-        // The first and the last step of the solid line.
-        let frame_top = 16 + 16 + 9 + 2 * LINE + 9;
-        let highest = solid
-            .split("points=\"")
-            .skip(1)
-            .flat_map(|element| element.split('"').next().unwrap().split_whitespace())
-            .filter_map(|point| point.split_once(',')?.1.parse::<i32>().ok())
-            .filter(|&y| y > frame_top)
-            .min();
-        assert!(highest.unwrap() < frame_top + 20, "{highest:?}");
-    }
-
-    #[test]
-    fn equal_steps_are_joined() {
-        let point = |event| Point {
-            event,
-            ..Point::default()
-        };
-        let points: Vec<Point> = (0..1000).map(point).collect();
-        let line = Line {
-            label: String::new(),
-            color: COLORS[0],
-            stroke: Stroke::Solid,
-            points: &points,
-            figure: |point| point.reserved,
-        };
-        assert_eq!(line.steps(1.0), [(0.0, 0.0), (1000.0, 0.0)]);
     }
 }

@@ -76,9 +76,7 @@ pub fn plot(rows: &[Row]) -> anyhow::Result<Option<String>> {
     let size = (right + 2 * MARGIN, frame.bottom + X_AXIS + MARGIN);
     let svg = draw(size, |canvas| {
         let title = "Wasted memory: the part of reserved memory that no tensor needed at the peak";
-        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
-        let place = (MARGIN, MARGIN + TITLE + LINE);
-        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        canvas.heading(title, &note)?;
         canvas.legend(&legend, (MARGIN, places + LINE / 2), space)?;
         let x = "1 - peak requested / peak reserved, %";
         frame.x_axis(canvas, x)?;
@@ -92,11 +90,10 @@ pub fn plot(rows: &[Row]) -> anyhow::Result<Option<String>> {
 }
 
 fn note(has_pools: bool) -> String {
-    let pools = match has_pools {
-        true => {
-            " Programs with CUDA graphs or private pools run on PyTorch's allocator only; the means are without them."
-        }
-        false => "",
+    let pools = if has_pools {
+        " Programs with CUDA graphs or private pools run on PyTorch's allocator only; the means are without them."
+    } else {
+        ""
     };
     format!(
         "One line for each recorded program that requests more than 1 GiB. Parameters of quilt were set on the programs with \
@@ -135,55 +132,4 @@ fn paint(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::plot::canvas::tests::{assert_legible, labels};
-
-    fn row(workload: &str, policy: &str, efficiency: f64) -> Row {
-        Row {
-            workload: workload.to_owned(),
-            policy: policy.to_owned(),
-            setting: "default".to_owned(),
-            capacity: "1TiB".to_owned(),
-            family: "recorded".to_owned(),
-            lower_bound_bytes: 2 << 30,
-            efficiency: Some(efficiency),
-            pools: Some(u64::from(workload == "graphs")),
-            ..Row::default()
-        }
-    }
-
-    #[test]
-    fn programs_are_sorted_by_the_waste_of_the_default() {
-        let rows = [
-            row("little", "pytorch", 0.9),
-            row("little", "quilt", 0.99),
-            row("much", "pytorch", 0.4),
-            row("much", "quilt", 0.97),
-            row("graphs", "pytorch", 0.7),
-            row("graphs", "quilt", 0.1),
-            row("generated", "pytorch", 0.1),
-        ];
-        let mut rows = rows.to_vec();
-        rows[6].family = "comb".to_owned();
-        let svg = plot(&rows).unwrap().unwrap();
-        assert_legible(&svg);
-        let texts: Vec<String> = labels(&svg).into_iter().map(|label| label.text).collect();
-        let names = texts.iter().map(String::as_str);
-        let names = names.filter(|text| ["little", "much", "graphs", "generated"].contains(text));
-        assert_eq!(names.collect::<Vec<_>>(), ["much", "graphs", "little"]);
-        let has = |text: &str| assert!(texts.iter().any(|other| other == text), "{texts:?}");
-        has("quilt: mean 2.0 %, most 3.0 %");
-        has("PyTorch, default settings: mean 35.0 %, most 60.0 %");
-    }
-
-    #[test]
-    fn nothing_is_drawn_without_large_programs() {
-        let mut small = row("small", "pytorch", 0.5);
-        small.lower_bound_bytes = 1 << 20;
-        assert_eq!(plot(&[small]).unwrap(), None);
-    }
 }

@@ -75,6 +75,11 @@ impl Group {
         }
     }
 
+    /// Its name in the first line of a group; the others leave it out.
+    pub(super) fn title_at(self, line: usize) -> &'static str {
+        if line == 0 { self.title() } else { "" }
+    }
+
     /// Whether it has recorded programs that nothing was tuned on.
     #[must_use]
     pub fn judges(self) -> bool {

@@ -96,10 +96,12 @@ impl<'a> Programs<'a> {
                 programs.all.len() - 1
             });
             let program = &mut programs.all[place];
-            match is_tight(row) {
-                true => program.least.insert(way, row),
-                false => program.roomy.insert(way, row),
+            let of_device = if is_tight(row) {
+                &mut program.least
+            } else {
+                &mut program.roomy
             };
+            of_device.insert(way, row);
         }
         programs
     }

@@ -15,7 +15,7 @@ use coalesce_alloc::{Allocator, Kernels};
 
 use crate::measure::cell::Cell;
 use crate::measure::deadline::Deadline;
-use crate::measure::statistics::median_interval;
+use crate::measure::statistics::{Estimate, median_interval};
 use crate::timing::metered::{self, Metered, metered};
 use crate::timing::on_gpu::warm_up;
 use crate::timing::walk::{Ended, Times, Used, Walk};
@@ -239,13 +239,12 @@ fn whole<D: Measured>(
             on_stream.push(device.ns_between(from, to)? / walk.pairs() as f64);
         }
     }
-    let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
-    if let Some(host) = median_interval(&on_host) {
-        row.ns_per_pair = Some(tenths(host.value));
-        row.ns_per_pair_low = Some(tenths(host.low));
-        row.ns_per_pair_high = Some(tenths(host.high));
-    }
-    row.stream_ns_per_pair = median_interval(&on_stream).map(|stream| tenths(stream.value));
+    let estimate = |ns: &[f64]| median_interval(ns).map(Estimate::in_tenths);
+    let host = estimate(&on_host);
+    row.ns_per_pair = host.map(|host| host.value);
+    row.ns_per_pair_low = host.map(|host| host.low);
+    row.ns_per_pair_high = host.map(|host| host.high);
+    row.stream_ns_per_pair = estimate(&on_stream).map(|stream| stream.value);
     Ok(())
 }
 
@@ -253,10 +252,10 @@ fn mark<D: Measured>(
     allocator: &mut On<D>,
     is_marked: bool,
 ) -> Result<Option<EventId>, DriverError> {
-    match is_marked {
-        true => allocator.driver_mut().driver_mut().driver_mut().mark(),
-        false => Ok(None),
+    if !is_marked {
+        return Ok(None);
     }
+    allocator.driver_mut().driver_mut().driver_mut().mark()
 }
 
 /// Checks that the allocator is sound and returns all memory.

@@ -89,9 +89,9 @@ mod tests {
     use crate::timing::model;
 
     #[test]
-    fn the_readme_describes_every_column() {
+    fn files_md_describes_every_column() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let readme = std::fs::read_to_string(folder.join("../results/README.md")).unwrap();
+        let texts = std::fs::read_to_string(folder.join("../results/FILES.md")).unwrap();
         let tables = [
             csv(&[Row::default()]),
             csv(&[Latency::default()]),
@@ -100,7 +100,7 @@ mod tests {
         for table in tables {
             let text = String::from_utf8(table.unwrap()).unwrap();
             for column in text.lines().next().unwrap().split(',') {
-                assert!(readme.contains(&format!("`{column}`")), "{column}");
+                assert!(texts.contains(&format!("`{column}`")), "{column}");
             }
         }
     }

@@ -1,10 +1,9 @@
-//! Fingerprints of the calls that the measurements make on a simulated device.
-//!
-//! A fingerprint that differs says that some call, size, number or result differs. If that is intended, write the new one here.
+//! Snapshots of the calls that the measurements make on a simulated device.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::hooks::clearing::Clearing;
 use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
@@ -13,7 +12,6 @@ use coalesce_alloc::driver::tap::{Hook, Tap};
 
 use super::measure::Effort;
 use super::{clearing, contention, measure, table, toml};
-use crate::report::invented::fingerprint;
 use crate::timing::pooled::Pooled;
 
 /// All calls in order, as text.
@@ -58,33 +56,45 @@ fn clock(device: &Device) -> u64 {
     device.driver().elapsed_ns()
 }
 
+/// The first calls, of which each is written once with the number of its repetitions.
+fn calls<D: Driver>(device: &mut Device<D>) -> String {
+    let calls = std::mem::take(&mut device.hook_mut().0);
+    let lines: Vec<&str> = calls.lines().collect();
+    let groups = lines.chunk_by(|one, next| kind_of(one) == kind_of(next));
+    let groups = groups.take(400);
+    groups
+        .map(|group| format!("{} × {}\n", group.len(), group[0]))
+        .collect()
+}
+
+/// A call without its addresses, which differ from call to call.
+fn kind_of(call: &str) -> String {
+    let words = call.split(' ').filter(|word| !word.contains("0x"));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn measurements_make_the_recorded_calls() {
-    let effort = EFFORT;
-    let fingerprints = [80, 5].map(|gib| {
+    for gib in [80, 5] {
         let mut used = Tap::over(device(gib), Calls::default());
-        let costs = measure::measure(&mut used, &clock, effort).unwrap();
+        let costs = measure::measure(&mut used, &clock, EFFORT).unwrap();
         let clearing = clearing::measure(&mut used, &clock, &|_| {}).unwrap();
         let contention = contention::measure(&mut used, &clock).unwrap();
-        let results = format!(
-            "{costs:?} {}",
-            toml("a device", &costs, clearing, contention)
-        );
-        let calls = std::mem::take(&mut used.hook_mut().0);
-        fingerprint([calls, results].into_iter())
-    });
-    assert_eq!(fingerprints, ["6a481651401cc4a7", "05da1b4a73c8c804"]);
+        let results = table(&costs) + &toml("a device", &costs, clearing, contention);
+        insta::assert_snapshot!(format!("{gib}_gib"), results + &calls(&mut used));
+    }
 }
 
 #[test]
 fn measurements_of_a_pool_make_the_recorded_calls() {
-    let fingerprints = [20, 1].map(|gib| {
+    for gib in [20, 1] {
         let mut used: Device<Pooled> = Tap::over(Pooled::new(device(gib)), Calls::default());
         let clock = |device: &Device<Pooled>| device.driver().elapsed_ns();
         let costs = measure::measure(&mut used, &clock, EFFORT).unwrap();
         assert!(used.driver().is_unused());
-        let calls = std::mem::take(&mut used.hook_mut().0);
-        fingerprint([calls, table(&costs)].into_iter())
-    });
-    assert_eq!(fingerprints, ["b2db41fa79148345", "18bd605498562b6b"]);
+        insta::assert_snapshot!(
+            format!("pool_of_{gib}_gib"),
+            table(&costs) + &calls(&mut used)
+        );
+    }
 }

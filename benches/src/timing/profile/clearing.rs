@@ -34,9 +34,10 @@ pub fn measure<D: Driver>(
         }
         at_once = at_once.min(clock(device).saturating_sub(begun));
     }
-    let measured = match held.len() >= 2 * PIECES {
-        true => again(device, clock, rest, &mut held, at_once),
-        false => Ok(None),
+    let measured = if held.len() >= 2 * PIECES {
+        again(device, clock, rest, &mut held, at_once)
+    } else {
+        Ok(None)
     };
     let bytes = PIECE * held.len() as u64;
     for addr in held {
@@ -113,43 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn the_measured_clearing_is_that_of_the_device() {
-        let clearing = Clearing {
-            ns_per_mib: 2500,
-            interval_ns: 8_000_000,
-        };
-        let found = measured(80, clearing).unwrap();
-        assert!(found.interval_ns.abs_diff(8_000_000) < 10_000, "{found:?}");
-        // In whole intervals, within which three pieces are cleared.
-        assert!((2300..3200).contains(&found.ns_per_mib), "{found:?}");
-    }
-
-    #[test]
-    fn a_device_that_does_not_clear_or_is_small_is_not_charged() {
-        assert_eq!(measured(80, Clearing::default()), None);
-        let clearing = Clearing {
-            ns_per_mib: 2500,
-            interval_ns: 8_000_000,
-        };
-        assert_eq!(measured(20, clearing), None);
-    }
-
-    #[test]
-    fn twice_the_returned_memory_suffices() {
-        let clearing = Clearing {
-            ns_per_mib: 2500,
-            interval_ns: 8_000_000,
-        };
-        assert_eq!(measured(31, clearing), None);
-        let found = measured(32, clearing);
-        assert_eq!(found, measured(80, clearing));
-        // A wait that is shorter than the call is not recognized.
-        let short = |interval_ns| Clearing {
-            ns_per_mib: 1,
+    fn the_measured_clearing_is_that_of_a_large_device() {
+        let clearing = |interval_ns, ns_per_mib| Clearing {
+            ns_per_mib,
             interval_ns,
         };
-        let waits =
-            [900, 2_000, 2_100, 9_000].map(|ns| measured(32, short(ns)).map(|it| it.interval_ns));
+        let usual = clearing(8_000_000, 2500);
+        let found = measured(80, usual);
+        let of_intervals = found.unwrap();
+        assert!(
+            of_intervals.interval_ns.abs_diff(8_000_000) < 10_000,
+            "{found:?}"
+        );
+        // In whole intervals, within which three pieces are cleared.
+        assert!((2300..3200).contains(&of_intervals.ns_per_mib), "{found:?}");
+        // Twice the returned memory suffices.
+        assert_eq!([31, 32].map(|gib| measured(gib, usual)), [None, found]);
+        assert_eq!(measured(80, Clearing::default()), None);
+        // A wait that is shorter than the call is not recognized.
+        let waits = [900, 2_000, 2_100, 9_000].map(|ns| measured(32, clearing(ns, 1)));
+        let waits = waits.map(|found| found.map(|it| it.interval_ns));
         assert_eq!(waits, [None, None, Some(2_100), Some(9_000)]);
     }
 }

@@ -79,13 +79,17 @@ mod tests {
 
     use super::*;
 
+    /// A call takes so long, and with kernels longer by a percentage. The measured one is rounded down.
     #[test]
     fn the_measured_contention_is_that_of_the_device() {
-        let cost = Cost {
-            ns: 50_000,
-            ns_per_mib: 100,
-        };
-        for contention_percent in [0, 30] {
+        for (ns, ns_per_mib, contention_percent, expected) in [
+            (50_000, 100, 0, 0),
+            (50_000, 100, 30, 30),
+            (1_000, 0, 33, 33),
+            (3, 0, 50, 33),
+            (0, 0, 50, 0),
+        ] {
+            let cost = Cost { ns, ns_per_mib };
             let mut costs = Costs::default().with(CallKind::Malloc, cost);
             costs.contention_percent = contention_percent;
             let mut device = SimDevice::new(&SimConfig {
@@ -93,27 +97,8 @@ mod tests {
                 ..SimConfig::default()
             });
             let measured = measure(&mut device, &SimDevice::elapsed_ns);
-            assert_eq!(measured, Ok(contention_percent));
+            assert_eq!(measured, Ok(expected), "{ns} ns, {contention_percent} %");
             assert_eq!(device.used(), 0);
         }
-    }
-
-    /// The call takes this long, with kernels a third longer.
-    #[test]
-    fn the_measured_contention_is_rounded_down() {
-        let measured = |ns: u64, percent| {
-            let cost = Cost { ns, ns_per_mib: 0 };
-            let mut costs = Costs::default().with(CallKind::Malloc, cost);
-            costs.contention_percent = percent;
-            let mut device = SimDevice::new(&SimConfig {
-                costs,
-                ..SimConfig::default()
-            });
-            measure(&mut device, &SimDevice::elapsed_ns).unwrap()
-        };
-        assert_eq!(
-            [measured(1_000, 33), measured(3, 50), measured(0, 50)],
-            [33, 33, 0]
-        );
     }
 }

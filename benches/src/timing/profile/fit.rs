@@ -95,61 +95,43 @@ mod tests {
     }
 
     #[test]
-    fn a_line_fits_points_on_it_exactly() {
-        let fit = fitted(&[(2, &[1200]), (64, &[7400]), (16384, &[1_639_400])]);
-        let (ns, ns_per_mib) = (1000, 100);
-        assert_eq!(fit.cost, Cost { ns, ns_per_mib });
-        assert!(fit.worst < 1e-9);
-    }
-
-    #[test]
-    fn one_slow_call_does_not_change_the_fit() {
-        let steady = fitted(&[(2, &[100, 100, 100]), (4, &[200, 200, 200])]);
-        let once_slow = fitted(&[(2, &[100, 100, 90_000]), (4, &[200, 200, 90_000])]);
-        assert_eq!(steady, once_slow);
-    }
-
-    #[test]
-    fn no_part_of_a_cost_is_negative() {
-        assert_eq!(fitted(&[(2, &[900]), (4, &[100])]).cost.ns_per_mib, 0);
-        assert_eq!(fitted(&[(2, &[100]), (4, &[900])]).cost.ns, 0);
-    }
-
-    #[test]
-    fn a_call_without_a_size_costs_its_mean() {
-        let fit = fitted(&[(0, &[30, 10, 900])]);
-        assert_eq!((fit.cost.ns, fit.cost.ns_per_mib), (20, 0));
-        assert_eq!(line(&[]), None);
-    }
-
-    #[test]
-    fn a_bad_fit_is_reported() {
-        let fit = fitted(&[(2, &[100]), (4, &[100]), (8, &[1000])]);
-        assert!(fit.worst > 0.3, "{fit:?}");
-    }
-
-    #[test]
-    fn lines_are_as_recorded() {
-        let fit = |times: &[(u64, &[u64])]| {
+    fn lines_are_near_the_means() {
+        for (times, expected) in [
+            // On the line.
+            (
+                &[(2, &[1200_u64][..]), (64, &[7400]), (16384, &[1_639_400])][..],
+                "1000 100 0.000000",
+            ),
+            // One slow call does not count.
+            (
+                &[(2, &[100, 100, 100]), (4, &[200, 200, 200])],
+                "0 50 0.000000",
+            ),
+            (
+                &[(2, &[100, 100, 90_000]), (4, &[200, 200, 90_000])],
+                "0 50 0.000000",
+            ),
+            // No part is negative.
+            (&[(2, &[900]), (4, &[100])], "110 0 0.877778"),
+            (&[(2, &[100]), (4, &[900])], "0 58 0.742222"),
+            // Without a size, the mean.
+            (&[(0, &[30, 10, 900])], "20 0 0.000000"),
+            // Bad fits.
+            (&[(2, &[100]), (4, &[100]), (8, &[1000])], "44 20 0.796000"),
+            (
+                &[(2, &[500]), (4, &[900]), (8, &[1000]), (16, &[3000])],
+                "252 125 0.252000",
+            ),
+            (&[(0, &[0]), (1, &[5])], "1 4 0.000000"),
+            (&[(1, &[10]), (1, &[30])], "12 0 0.600000"),
+            (&[(1, &[100]), (2, &[100])], "100 0 0.000000"),
+            (&[(1, &[100]), (2, &[200])], "0 100 0.000000"),
+            (&[(1, &[1000]), (1024, &[1001])], "1000 0 0.000999"),
+        ] {
             let Fit { cost, worst } = fitted(times);
-            format!("{} {} {worst:.6}", cost.ns, cost.ns_per_mib)
-        };
-        let found = [
-            fit(&[(2, &[500]), (4, &[900]), (8, &[1000]), (16, &[3000])]),
-            fit(&[(0, &[0]), (1, &[5])]),
-            fit(&[(1, &[10]), (1, &[30])]),
-            fit(&[(1, &[100]), (2, &[100])]),
-            fit(&[(1, &[100]), (2, &[200])]),
-            fit(&[(1, &[1000]), (1024, &[1001])]),
-        ];
-        let expected = [
-            "252 125 0.252000",
-            "1 4 0.000000",
-            "12 0 0.600000",
-            "100 0 0.000000",
-            "0 100 0.000000",
-            "1000 0 0.000999",
-        ];
-        assert_eq!(found, expected);
+            let found = format!("{} {} {worst:.6}", cost.ns, cost.ns_per_mib);
+            assert_eq!(found, expected, "{times:?}");
+        }
+        assert_eq!(line(&[]), None);
     }
 }

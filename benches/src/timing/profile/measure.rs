@@ -38,7 +38,7 @@ pub struct Samples {
 
 impl Samples {
     /// Mean in nanoseconds of all but the slowest twentieth, to which an interruption of the host may belong; `None` without
-    /// samples. Times of programs are sums, which means add up to, and medians do not.
+    /// samples. A program's time is a sum of calls. Means can be summed; medians cannot.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let mut sorted = self.ns.clone();
@@ -427,10 +427,10 @@ mod tests {
 
     impl Hook for Failing {
         fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
-            match kind == self.0 {
-                true => Err(DriverError::InvalidValue),
-                false => Ok(()),
+            if kind == self.0 {
+                return Err(DriverError::InvalidValue);
             }
+            Ok(())
         }
     }
 
