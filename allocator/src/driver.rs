@@ -124,6 +124,9 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
+/// What a driver call returns, or why it failed.
+pub type Status<T = ()> = Result<T, DriverError>;
+
 /// The reason why a driver call failed. A failed call has no effect.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -156,7 +159,7 @@ pub struct StreamCapture {
 }
 
 /// A [`Driver::malloc`] that can be called while others use the driver.
-pub type DetachedMalloc = Box<dyn FnOnce() -> Result<DeviceAddr, DriverError> + Send>;
+pub type DetachedMalloc = Box<dyn FnOnce() -> Status<DeviceAddr> + Send>;
 
 /// One device.
 ///
@@ -169,14 +172,14 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// If the device does not answer.
-    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError>;
+    fn memory_info(&mut self) -> Status<MemoryInfo>;
 
     /// Reports the error that an earlier call left behind (`cudaGetLastError`). An allocator calls this
     /// before it requests memory, so that a broken device is not mistaken for a full one.
     ///
     /// # Errors
     /// The error left behind.
-    fn last_error(&mut self) -> Result<(), DriverError>;
+    fn last_error(&mut self) -> Status;
 
     /// Returns the size in bytes of which every allocation is a multiple: 2 MiB on CUDA devices.
     fn granularity(&self) -> u64;
@@ -185,14 +188,14 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// [`DriverError::OutOfMemory`] if not enough is free; any other error is a failure of the device.
-    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError>;
+    fn malloc(&mut self, bytes: u64) -> Status<DeviceAddr>;
 
     /// Returns a [`Driver::malloc`] of `bytes` that can be called while others use the driver; its answer goes to
     /// [`Driver::end_malloc`]. `None` if the driver has no such call.
     ///
     /// # Errors
     /// As [`Driver::malloc`].
-    fn detached_malloc(&mut self, _bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
+    fn detached_malloc(&mut self, _bytes: u64) -> Status<Option<DetachedMalloc>> {
         Ok(None)
     }
 
@@ -200,11 +203,7 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// That of the answer.
-    fn end_malloc(
-        &mut self,
-        _bytes: u64,
-        answer: Result<DeviceAddr, DriverError>,
-    ) -> Result<DeviceAddr, DriverError> {
+    fn end_malloc(&mut self, _bytes: u64, answer: Status<DeviceAddr>) -> Status<DeviceAddr> {
         answer
     }
 
@@ -213,49 +212,49 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if no live allocation of `bytes` starts at `addr`.
-    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Status;
 
     /// Creates an event. It counts as complete until it is recorded.
     ///
     /// # Errors
     /// If the device cannot create one.
-    fn create_event(&mut self) -> Result<EventId, DriverError>;
+    fn create_event(&mut self) -> Status<EventId>;
 
     /// Records `event` after the work submitted to `stream` so far (`cudaEventRecord`).
     ///
     /// # Errors
     /// If the event does not exist.
-    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError>;
+    fn record_event(&mut self, event: EventId, stream: StreamId) -> Status;
 
     /// Returns whether the work before `event` is complete (`cudaEventQuery`).
     ///
     /// # Errors
     /// If the event does not exist.
-    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError>;
+    fn event_is_complete(&mut self, event: EventId) -> Status<bool>;
 
     /// Makes later work of `stream` wait for `event` (`cudaStreamWaitEvent`). The caller does not wait.
     ///
     /// # Errors
     /// If the event does not exist.
-    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError>;
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Status;
 
     /// Waits until the work before `event` is complete.
     ///
     /// # Errors
     /// If the event does not exist or the work fails.
-    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError>;
+    fn synchronize_event(&mut self, event: EventId) -> Status;
 
     /// Waits for all work of a stream.
     ///
     /// # Errors
     /// If the work fails.
-    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError>;
+    fn synchronize_stream(&mut self, stream: StreamId) -> Status;
 
     /// Waits for all work of all streams (`cudaDeviceSynchronize`).
     ///
     /// # Errors
     /// If the work fails.
-    fn synchronize_device(&mut self) -> Result<(), DriverError>;
+    fn synchronize_device(&mut self) -> Status;
 
     /// Returns whether CUDA captures the current stream of the calling thread into a graph
     /// (`cudaStreamIsCapturing`). A driver that knows of no current stream answers no.
@@ -268,7 +267,7 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// If the device does not answer.
-    fn capture_of(&mut self, _stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+    fn capture_of(&mut self, _stream: StreamId) -> Status<Option<StreamCapture>> {
         Ok(None)
     }
 
@@ -276,7 +275,7 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// If there is no such node, or the driver does not know.
-    fn dependencies(&mut self, _node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+    fn dependencies(&mut self, _node: GraphNode) -> Status<Vec<GraphNode>> {
         Err(DriverError::NotSupported)
     }
 
@@ -286,7 +285,7 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// If there is no such device, or this device refuses.
-    fn open_to_peer(&mut self, _peer: u32) -> Result<(), DriverError> {
+    fn open_to_peer(&mut self, _peer: u32) -> Status {
         Ok(())
     }
 
@@ -301,7 +300,7 @@ pub trait Driver: Send {
     ///
     /// # Errors
     /// If the instruments fail the call.
-    fn account(&mut self, _kind: CallKind, _bytes: u64) -> Result<(), DriverError> {
+    fn account(&mut self, _kind: CallKind, _bytes: u64) -> Status {
         Ok(())
     }
 
@@ -333,37 +332,33 @@ pub trait VirtualMemory {
     ///
     /// # Errors
     /// If no such range is left.
-    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError>;
+    fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr>;
 
     /// Frees a whole range returned by [`VirtualMemory::reserve`]. Nothing may be mapped in it.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] for any other range.
-    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Status;
 
     /// Creates `bytes` of physical memory that can be shared as `kind` says.
     ///
     /// # Errors
     /// [`DriverError::OutOfMemory`] if not enough is free; another error if the device cannot share memory
     /// that way or has no pages of that size.
-    fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError>;
+    fn create(&mut self, bytes: u64, kind: HandleKind) -> Status<MemoryHandle>;
 
     /// Releases a handle to `bytes` of memory (`cuMemRelease`). Its mappings stay valid.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if there is no such handle, or it was released before.
-    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError>;
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status;
 
     /// Returns what another process needs to get the memory of a handle, which was created for sharing as `kind`
     /// says. A file descriptor stays open until the handle is released. By default no memory can be shared.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if there is no such handle; another error if it cannot be shared.
-    fn export(
-        &mut self,
-        _handle: MemoryHandle,
-        _kind: HandleKind,
-    ) -> Result<SharedHandle, DriverError> {
+    fn export(&mut self, _handle: MemoryHandle, _kind: HandleKind) -> Status<SharedHandle> {
         Err(DriverError::NotSupported)
     }
 
@@ -372,7 +367,7 @@ pub trait VirtualMemory {
     ///
     /// # Errors
     /// If the device does not know the memory.
-    fn import(&mut self, _bytes: u64, _shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+    fn import(&mut self, _bytes: u64, _shared: SharedHandle) -> Status<MemoryHandle> {
         Err(DriverError::NotSupported)
     }
 
@@ -381,22 +376,17 @@ pub trait VirtualMemory {
     /// # Errors
     /// [`DriverError::InvalidValue`] if the range is not reserved or not empty, or the handle has another
     /// size.
-    fn map(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError>;
+    fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status;
 
     /// Gives the device read and write access to `bytes` mapped at `addr`.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if part of the range is not mapped.
-    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Status;
 
     /// Removes the mapping of `bytes` at `addr`.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if there is no such mapping.
-    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status;
 }

@@ -15,7 +15,7 @@ use crate::driver::tap::Tap;
 use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
 use crate::error::{Error, OutOfMemory};
 use crate::mempool::MempoolId;
-use crate::policy::{Block, Policy, Refusal};
+use crate::policy::{Block, Policy, Refusal, Served};
 use crate::private_pools::HasPrivatePools;
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use crate::stats::{DeviceStats, PoolKind, Stat, StatArray};
@@ -203,7 +203,7 @@ impl<D: Driver> Managed<D> {
     }
 
     /// Lets the policy serve a request, from the private pool for it if there is one.
-    fn serve(&mut self, bytes: u64, stream: StreamId) -> Result<Block, Refusal> {
+    fn serve(&mut self, bytes: u64, stream: StreamId) -> Served<Block> {
         let pool = self.pools.pool_of(stream);
         match (pool, self.policy.private_pools()) {
             (Some(pool), Some(pools)) => pools.malloc_in(&mut self.device, pool, bytes, stream),

@@ -12,7 +12,7 @@
 //!
 //! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 //! use coalesce_alloc::policy::settings::{PolicySettings, PolicySettingsError};
-//! use coalesce_alloc::policy::{Block, Policy, Refusal};
+//! use coalesce_alloc::policy::{Block, Policy, Served};
 //!
 //! /// Reuses blocks of exactly the requested size, rounded up to 512 bytes.
 //! #[derive(Debug, Default)]
@@ -29,27 +29,22 @@
 //! }
 //!
 //! impl Policy for ExactFit {
-//!     fn malloc(
-//!         &mut self,
-//!         device: &mut dyn Driver,
-//!         bytes: u64,
-//!         stream: StreamId,
-//!     ) -> Result<Block, Refusal> {
+//!     fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
 //!         let bytes = bytes.next_multiple_of(512);
 //!         let cached = self.free.entry((stream, bytes)).or_default().pop();
 //!         let addr = match cached {
 //!             Some(addr) => addr,
 //!             None => device.malloc(bytes)?,
 //!         };
-//!         Ok(Block { addr, bytes, stream })
+//!         Ok(Block::new(addr, bytes, stream))
 //!     }
 //!
-//!     fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+//!     fn free(&mut self, _: &mut dyn Driver, block: Block) -> Served {
 //!         self.free.entry((block.stream, block.bytes)).or_default().push(block.addr);
 //!         Ok(())
 //!     }
 //!
-//!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+//!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
 //!         for (&(_, bytes), cached) in &mut self.free {
 //!             while let Some(&addr) = cached.last() {
 //!                 device.free(addr, bytes)?; // if this fails, the policy still owns the block
@@ -116,5 +111,5 @@ pub(crate) mod tlsf;
 mod undo;
 pub(crate) mod vpmm;
 
-pub use self::contract::{Block, Policy, PrivatePools, Refusal};
+pub use self::contract::{Block, Policy, PrivatePools, Refusal, Served};
 use self::contract::{malloc_or_retry, memory_of, only_default};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coalesce_alloc::SimConfig;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
-use coalesce_alloc::policy::{Block, Policy, Refusal};
+use coalesce_alloc::policy::{Block, Policy, Refusal, Served};
 
 use crate::error::PluginError;
 use crate::library::Library;
@@ -40,12 +40,7 @@ impl Plugin {
     }
 
     /// Makes a request and the driver calls that followed from it. Returns the address.
-    fn ask(
-        &mut self,
-        device: &mut dyn Driver,
-        request: Request,
-        what: &str,
-    ) -> Result<u64, Refusal> {
+    fn ask(&mut self, device: &mut dyn Driver, request: Request, what: &str) -> Served<u64> {
         if let Some(start) = self.start.take() {
             self.follow(device, start)?;
         }
@@ -53,7 +48,7 @@ impl Plugin {
         self.follow(device, reply)
     }
 
-    fn follow(&mut self, device: &mut dyn Driver, reply: Reply) -> Result<u64, Refusal> {
+    fn follow(&mut self, device: &mut dyn Driver, reply: Reply) -> Served<u64> {
         match reply {
             Reply::Done {
                 addr,
@@ -73,7 +68,7 @@ impl Plugin {
     }
 
     /// Adds a block. It must lie in memory of the device and must not overlap another block.
-    fn add(&mut self, addr: u64, bytes: u64) -> Result<(), Refusal> {
+    fn add(&mut self, addr: u64, bytes: u64) -> Served {
         let end = addr.saturating_add(bytes);
         let before = self.live.range(..end).next_back();
         if let Some((&other, &other_end)) = before.filter(|(_, other_end)| **other_end > addr) {
@@ -96,12 +91,7 @@ impl Plugin {
 }
 
 impl Policy for Plugin {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let request = Request::Malloc {
             bytes,
             stream: stream.0,
@@ -119,14 +109,10 @@ impl Policy for Plugin {
         }
         self.add(addr, bytes)?;
         let addr = DeviceAddr(addr);
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         self.live.remove(&block.addr.0);
         let request = Request::Free {
             addr: block.addr.0,
@@ -137,12 +123,7 @@ impl Policy for Plugin {
         self.ask(device, request, &what).map(drop)
     }
 
-    fn record_stream(
-        &mut self,
-        device: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, device: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         let request = Request::RecordStream {
             addr: block.addr.0,
             stream: stream.0,
@@ -150,7 +131,7 @@ impl Policy for Plugin {
         self.ask(device, request, "record_stream").map(drop)
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         self.ask(device, Request::EmptyCache, "empty_cache")
             .map(drop)
     }

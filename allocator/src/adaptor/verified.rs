@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 
 use crate::allocator::{Allocator, delegate};
 use crate::driver::contents::{Contents, WORD, mixed};
-use crate::driver::{DeviceAddr, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Status, StreamId};
 use crate::error::Error;
 
 /// Wraps any allocator on a device with real memory and uses the allocations as a program does, so that
@@ -136,7 +136,7 @@ where
         })
     }
 
-    fn collect(&mut self) -> Result<(), DriverError> {
+    fn collect(&mut self) -> Status {
         let found = self.allocator.driver_mut().mismatches()?;
         for (check, words) in self.under_way.drain(..).zip(found) {
             if words == 0 {
@@ -151,7 +151,7 @@ where
     }
 
     /// Checks the block on its own stream, then on the others.
-    fn check_all(&mut self, addr: DeviceAddr, filled: &Filled) -> Result<(), DriverError> {
+    fn check_all(&mut self, addr: DeviceAddr, filled: &Filled) -> Status {
         self.check_on(filled.stream, addr, filled)?;
         for &user in &filled.users {
             self.allocator.driver_mut().follow(user, filled.stream)?;
@@ -162,12 +162,7 @@ where
         Ok(())
     }
 
-    fn check_on(
-        &mut self,
-        stream: StreamId,
-        addr: DeviceAddr,
-        filled: &Filled,
-    ) -> Result<(), DriverError> {
+    fn check_on(&mut self, stream: StreamId, addr: DeviceAddr, filled: &Filled) -> Status {
         if self.under_way.len() >= A::Driver::CHECKS {
             self.collect()?;
         }

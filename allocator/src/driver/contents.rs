@@ -5,7 +5,7 @@
 //! compare the pattern ([`PTX`]).
 
 use super::tap::{Hook, Tap};
-use super::{DeviceAddr, Driver, DriverError, StreamId};
+use super::{DeviceAddr, Driver, Status, StreamId};
 
 /// Bytes of a word.
 pub const WORD: u64 = 8;
@@ -59,69 +59,45 @@ pub trait Contents: Driver {
     ///
     /// # Errors
     /// If the device refuses the work.
-    fn fill(
-        &mut self,
-        addr: DeviceAddr,
-        words: u64,
-        seed: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError>;
+    fn fill(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status;
 
     /// Counts the words at `addr` that differ from the pattern of `seed`, as work of `stream`.
     ///
     /// # Errors
     /// If the device refuses the work, or [`Contents::CHECKS`] are pending.
-    fn check(
-        &mut self,
-        addr: DeviceAddr,
-        words: u64,
-        seed: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError>;
+    fn check(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status;
 
     /// Makes later work of `follower` wait for the work submitted to `stream` so far.
     ///
     /// # Errors
     /// If the device refuses.
-    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError>;
+    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Status;
 
     /// Waits for all streams and returns the number of mismatches of each check since the last call, in
     /// order.
     ///
     /// # Errors
     /// If the work fails.
-    fn mismatches(&mut self) -> Result<Vec<u64>, DriverError>;
+    fn mismatches(&mut self) -> Status<Vec<u64>>;
 }
 
 /// Bypasses the hook: these calls are not the allocator's.
 impl<D: Contents, H: Hook> Contents for Tap<D, H> {
     const CHECKS: usize = D::CHECKS;
 
-    fn fill(
-        &mut self,
-        addr: DeviceAddr,
-        words: u64,
-        seed: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError> {
+    fn fill(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status {
         self.driver_mut().fill(addr, words, seed, stream)
     }
 
-    fn check(
-        &mut self,
-        addr: DeviceAddr,
-        words: u64,
-        seed: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError> {
+    fn check(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status {
         self.driver_mut().check(addr, words, seed, stream)
     }
 
-    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError> {
+    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Status {
         self.driver_mut().follow(follower, stream)
     }
 
-    fn mismatches(&mut self) -> Result<Vec<u64>, DriverError> {
+    fn mismatches(&mut self) -> Status<Vec<u64>> {
         self.driver_mut().mismatches()
     }
 }

@@ -37,7 +37,7 @@ use self::streams::{LookUp, Streams};
 use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, MemoryInfo,
-    PoolUsage, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
+    PoolUsage, Status, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
 };
 
 pub use self::error::{CallError, CudaError};
@@ -211,7 +211,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`DriverError::NotSupported`] before CUDA 11.4, or if the device does not answer.
-    pub fn graph_memory(&mut self) -> Result<PoolUsage, DriverError> {
+    pub fn graph_memory(&mut self) -> Status<PoolUsage> {
         let calls = self.context.symbols().graphs.as_ref();
         let calls = calls.map_err(|_| DriverError::NotSupported)?;
         let answer = self.context.graph_usage(calls);
@@ -222,7 +222,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`CudaDevice::graph_memory`].
-    pub fn trim_graph_memory(&mut self) -> Result<(), DriverError> {
+    pub fn trim_graph_memory(&mut self) -> Status {
         let calls = self.context.symbols().graphs.as_ref();
         let calls = calls.map_err(|_| DriverError::NotSupported)?;
         let answer = self.context.trim_graphs(calls);
@@ -234,7 +234,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// If the device cannot create one.
-    pub fn create_timed_event(&mut self) -> Result<EventId, DriverError> {
+    pub fn create_timed_event(&mut self) -> Status<EventId> {
         let answer = self.context.create_event(true);
         self.keep_event(answer)
     }
@@ -244,14 +244,14 @@ impl CudaDevice {
     /// # Errors
     /// [`DriverError::InvalidValue`] if an event is not timed or was never recorded; the driver's error if
     /// one is not complete.
-    pub fn elapsed_ms(&mut self, start: EventId, end: EventId) -> Result<f32, DriverError> {
+    pub fn elapsed_ms(&mut self, start: EventId, end: EventId) -> Status<f32> {
         let (start, end) = (self.event(start)?, self.event(end)?);
         let answer = self.context.elapsed_ms(start, end);
         self.note(answer)
     }
 
     /// Converts the driver's answer and remembers a fatal error.
-    fn note<T>(&mut self, answer: Answer<T>) -> Result<T, DriverError> {
+    fn note<T>(&mut self, answer: Answer<T>) -> Status<T> {
         answer.map_err(|error| {
             let is_fatal = error.is_fatal();
             let error = DriverError::from(error);
@@ -263,7 +263,7 @@ impl CudaDevice {
     }
 
     /// Returns the stream of an identifier and creates it if necessary.
-    fn stream(&mut self, id: StreamId) -> Result<Stream, DriverError> {
+    fn stream(&mut self, id: StreamId) -> Status<Stream> {
         match self.streams.look_up(id) {
             LookUp::Known(stream) => Ok(stream),
             LookUp::Unknown => Err(DriverError::InvalidValue),
@@ -276,14 +276,14 @@ impl CudaDevice {
         }
     }
 
-    fn keep_event(&mut self, answer: Answer<Event>) -> Result<EventId, DriverError> {
+    fn keep_event(&mut self, answer: Answer<Event>) -> Status<EventId> {
         let event = self.note(answer)?;
         let id = u32::try_from(self.events.len()).map_err(|_| DriverError::OutOfMemory)?;
         self.events.push(event);
         Ok(EventId(id))
     }
 
-    fn event(&self, id: EventId) -> Result<Event, DriverError> {
+    fn event(&self, id: EventId) -> Status<Event> {
         let event = self.events.get(id.0 as usize).copied();
         event.ok_or(DriverError::InvalidValue)
     }
@@ -294,12 +294,12 @@ impl Driver for CudaDevice {
         self.total_memory
     }
 
-    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
+    fn memory_info(&mut self) -> Status<MemoryInfo> {
         let answer = self.context.memory_info();
         self.note(answer)
     }
 
-    fn last_error(&mut self) -> Result<(), DriverError> {
+    fn last_error(&mut self) -> Status {
         self.fatal.clone().map_or(Ok(()), Err)
     }
 
@@ -307,32 +307,28 @@ impl Driver for CudaDevice {
         self.granularity
     }
 
-    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn malloc(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let answer = self.context.malloc(size(bytes)?);
         let addr = DeviceAddr(self.note(answer)?);
         self.held.allocations.insert(addr, bytes);
         Ok(addr)
     }
 
-    fn detached_malloc(&mut self, bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
+    fn detached_malloc(&mut self, bytes: u64) -> Status<Option<DetachedMalloc>> {
         let (context, size) = (Arc::clone(&self.context), size(bytes)?);
         Ok(Some(Box::new(move || {
             Ok(DeviceAddr(context.malloc(size)?))
         })))
     }
 
-    fn end_malloc(
-        &mut self,
-        bytes: u64,
-        answer: Result<DeviceAddr, DriverError>,
-    ) -> Result<DeviceAddr, DriverError> {
+    fn end_malloc(&mut self, bytes: u64, answer: Status<DeviceAddr>) -> Status<DeviceAddr> {
         // After a fatal error the next call fails too, and notes it.
         let addr = answer?;
         self.held.allocations.insert(addr, bytes);
         Ok(addr)
     }
 
-    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         if self.held.allocations.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -342,47 +338,47 @@ impl Driver for CudaDevice {
         Ok(())
     }
 
-    fn create_event(&mut self) -> Result<EventId, DriverError> {
+    fn create_event(&mut self) -> Status<EventId> {
         let answer = self.context.create_event(false);
         self.keep_event(answer)
     }
 
-    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+    fn record_event(&mut self, event: EventId, stream: StreamId) -> Status {
         let (event, stream) = (self.event(event)?, self.stream(stream)?);
         let answer = self.context.record_event(event, stream);
         self.note(answer)
     }
 
-    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
+    fn event_is_complete(&mut self, event: EventId) -> Status<bool> {
         let event = self.event(event)?;
         let answer = self.context.event_is_complete(event);
         self.note(answer)
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Status {
         let (event, stream) = (self.event(event)?, self.stream(stream)?);
         let answer = self.context.wait_event(stream, event);
         self.note(answer)
     }
 
-    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
+    fn synchronize_event(&mut self, event: EventId) -> Status {
         let event = self.event(event)?;
         let answer = self.context.synchronize_event(event);
         self.note(answer)
     }
 
-    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
+    fn synchronize_stream(&mut self, stream: StreamId) -> Status {
         let stream = self.stream(stream)?;
         let answer = self.context.synchronize_stream(stream);
         self.note(answer)
     }
 
-    fn synchronize_device(&mut self) -> Result<(), DriverError> {
+    fn synchronize_device(&mut self) -> Status {
         let answer = self.context.synchronize();
         self.note(answer)
     }
 
-    fn open_to_peer(&mut self, peer: u32) -> Result<(), DriverError> {
+    fn open_to_peer(&mut self, peer: u32) -> Status {
         if peer == self.ordinal {
             return Ok(());
         }
@@ -406,7 +402,7 @@ impl Driver for CudaDevice {
         }
     }
 
-    fn capture_of(&mut self, stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+    fn capture_of(&mut self, stream: StreamId) -> Status<Option<StreamCapture>> {
         let Ok(calls) = &self.context.symbols().nodes else {
             return Ok(None);
         };
@@ -415,7 +411,7 @@ impl Driver for CudaDevice {
         self.note(answer)
     }
 
-    fn dependencies(&mut self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+    fn dependencies(&mut self, node: GraphNode) -> Status<Vec<GraphNode>> {
         let calls = self.context.symbols().nodes.as_ref();
         let calls = calls.map_err(|_| DriverError::NotSupported)?;
         let answer = self.context.dependencies(calls, node);
@@ -482,6 +478,6 @@ impl Drop for CudaDevice {
 }
 
 /// Converts a size to the driver's type. A size beyond the address space is out of memory.
-fn size(bytes: u64) -> Result<usize, DriverError> {
+fn size(bytes: u64) -> Status<usize> {
     usize::try_from(bytes).map_err(|_| DriverError::OutOfMemory)
 }

@@ -30,7 +30,7 @@ use super::tap::Tap;
 use super::work::{Kernel, Work};
 use super::{
     DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, HandleKind, MemoryHandle,
-    MemoryInfo, StreamCapture, StreamId, VirtualMemory,
+    MemoryInfo, Status, StreamCapture, StreamId, VirtualMemory,
 };
 
 /// A contiguous piece of physical memory.
@@ -238,7 +238,7 @@ impl Bare {
     }
 
     /// An allocation of whole pages.
-    fn malloc_pages(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn malloc_pages(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let rounded = round_up(bytes)?;
         self.memory.ensure_free(rounded)?;
         let addr = self.addresses.place(rounded)?;
@@ -246,7 +246,7 @@ impl Bare {
         Ok(addr)
     }
 
-    fn free_pages(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free_pages(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         let rounded = round_up(bytes)?;
         self.memory.remove_allocation(addr, rounded)?;
         self.addresses.free(addr, rounded);
@@ -264,11 +264,11 @@ impl Driver for Bare {
         self.memory.capacity
     }
 
-    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
+    fn memory_info(&mut self) -> Status<MemoryInfo> {
         Ok(self.memory.info())
     }
 
-    fn last_error(&mut self) -> Result<(), DriverError> {
+    fn last_error(&mut self) -> Status {
         Ok(())
     }
 
@@ -276,7 +276,7 @@ impl Driver for Bare {
         GRANULARITY
     }
 
-    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn malloc(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let Some(pages) = self.shared.as_mut().filter(|_| is_shared(bytes)) else {
             return self.malloc_pages(bytes);
         };
@@ -291,7 +291,7 @@ impl Driver for Bare {
         placed.ok_or(DriverError::OutOfMemory)
     }
 
-    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         match self.shared.as_mut().filter(|_| is_shared(bytes)) {
             Some(pages) => {
                 if let Some(page) = pages.give(addr, bytes)? {
@@ -306,32 +306,32 @@ impl Driver for Bare {
         Ok(())
     }
 
-    fn create_event(&mut self) -> Result<EventId, DriverError> {
+    fn create_event(&mut self) -> Status<EventId> {
         self.streams.create()
     }
 
-    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+    fn record_event(&mut self, event: EventId, stream: StreamId) -> Status {
         self.streams.record(event, stream)
     }
 
-    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
+    fn event_is_complete(&mut self, event: EventId) -> Status<bool> {
         self.streams.is_complete(event)
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Status {
         self.streams.wait(stream, event)
     }
 
-    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
+    fn synchronize_event(&mut self, event: EventId) -> Status {
         self.streams.complete_through(event)
     }
 
-    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
+    fn synchronize_stream(&mut self, stream: StreamId) -> Status {
         self.streams.drain(stream);
         Ok(())
     }
 
-    fn synchronize_device(&mut self) -> Result<(), DriverError> {
+    fn synchronize_device(&mut self) -> Status {
         self.streams.complete_all();
         Ok(())
     }
@@ -340,11 +340,11 @@ impl Driver for Bare {
         self.capturing
     }
 
-    fn capture_of(&mut self, stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+    fn capture_of(&mut self, stream: StreamId) -> Status<Option<StreamCapture>> {
         Ok(self.graphs.capture_of(stream))
     }
 
-    fn dependencies(&mut self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+    fn dependencies(&mut self, node: GraphNode) -> Status<Vec<GraphNode>> {
         self.graphs.dependencies(node)
     }
 
@@ -359,55 +359,50 @@ impl Driver for Bare {
 }
 
 impl Work for Bare {
-    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError> {
+    fn submit(&mut self, kernel: Kernel) -> Status {
         self.streams.submit(kernel);
         Ok(())
     }
 }
 
 impl VirtualMemory for Bare {
-    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let rounded = round_up(bytes)?;
         let addr = self.addresses.reserve(rounded)?;
         self.memory.add_reservation(addr, rounded);
         Ok(addr)
     }
 
-    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         let rounded = round_up(bytes)?;
         self.memory.remove_reservation(addr, rounded)?;
         self.addresses.free(addr, rounded);
         Ok(())
     }
 
-    fn create(&mut self, bytes: u64, _: HandleKind) -> Result<MemoryHandle, DriverError> {
+    fn create(&mut self, bytes: u64, _: HandleKind) -> Status<MemoryHandle> {
         self.memory.create(bytes)
     }
 
-    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status {
         self.memory.release(handle, bytes)
     }
 
-    fn map(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError> {
+    fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status {
         self.memory.map(addr, bytes, handle)
     }
 
-    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.memory.ensure_mapped(addr, bytes)
     }
 
-    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.memory.unmap(addr, bytes)
     }
 }
 
 /// Rounds `bytes`, which must not be 0, up to the granularity.
-fn round_up(bytes: u64) -> Result<u64, DriverError> {
+fn round_up(bytes: u64) -> Status<u64> {
     if bytes == 0 {
         return Err(DriverError::InvalidValue);
     }

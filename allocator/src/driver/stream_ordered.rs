@@ -1,6 +1,6 @@
 //! The stream-ordered memory pool of a device (`cudaMallocAsync`, since CUDA 11.2).
 
-use super::{DeviceAddr, DriverError, StreamId};
+use super::{DeviceAddr, Status, StreamId};
 
 /// The settings of a pool. CUDA's names are in brackets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,55 +36,50 @@ pub trait StreamOrdered {
     ///
     /// # Errors
     /// [`DriverError::OutOfMemory`] if neither the pool nor the device has enough.
-    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError>;
+    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Status<DeviceAddr>;
 
     /// Returns an allocation of [`StreamOrdered::pool_malloc`] to the pool, after the work that `stream`
     /// has now (`cudaFreeAsync`).
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if no live allocation of `bytes` from the pool starts at `addr`.
-    fn pool_free(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError>;
+    fn pool_free(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status;
 
     /// Returns a stream that carries no other work. Memory used on several streams is freed on it after it
     /// has waited for all of them, so that none of them waits for another.
     ///
     /// # Errors
     /// If the device cannot create one.
-    fn free_stream(&mut self) -> Result<StreamId, DriverError>;
+    fn free_stream(&mut self) -> Status<StreamId>;
 
     /// Changes the settings. CUDA's defaults are a threshold of 0 and both kinds of reuse.
     ///
     /// # Errors
     /// If the device refuses.
-    fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError>;
+    fn set_pool(&mut self, settings: PoolSettings) -> Status;
 
     /// Returns the bytes reserved from the device.
     ///
     /// # Errors
     /// If the device does not answer.
-    fn pool_reserved(&mut self) -> Result<u64, DriverError>;
+    fn pool_reserved(&mut self) -> Status<u64>;
 
     /// Returns the usage of the pool.
     ///
     /// # Errors
     /// If the device does not answer.
-    fn pool_usage(&mut self) -> Result<PoolUsage, DriverError>;
+    fn pool_usage(&mut self) -> Status<PoolUsage>;
 
     /// Resets the peaks to the current values.
     ///
     /// # Errors
     /// If the device refuses.
-    fn reset_pool_peaks(&mut self) -> Result<(), DriverError>;
+    fn reset_pool_peaks(&mut self) -> Status;
 
     /// Returns free memory to the device until at most `keep` bytes are reserved (`cudaMemPoolTrimTo`).
     /// Memory is free once the work before its free is complete.
     ///
     /// # Errors
     /// If the device refuses.
-    fn trim_pool(&mut self, keep: u64) -> Result<(), DriverError>;
+    fn trim_pool(&mut self, keep: u64) -> Status;
 }

@@ -7,8 +7,8 @@ use super::calls::{Call, CallKind};
 use super::work::{Kernel, Work};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
-    MemoryInfo, PoolSettings, PoolUsage, SharedHandle, StreamCapture, StreamId, StreamOrdered,
-    VirtualMemory,
+    MemoryInfo, PoolSettings, PoolUsage, SharedHandle, Status, StreamCapture, StreamId,
+    StreamOrdered, VirtualMemory,
 };
 
 /// Code that runs at each driver call. By default it does nothing.
@@ -17,7 +17,7 @@ pub trait Hook: Send {
     ///
     /// # Errors
     /// The error to fail the call with. The call is then not made.
-    fn before(&mut self, _kind: CallKind, _bytes: u64) -> Result<(), DriverError> {
+    fn before(&mut self, _kind: CallKind, _bytes: u64) -> Status {
         Ok(())
     }
 
@@ -42,7 +42,7 @@ pub trait Hook: Send {
     ///
     /// # Errors
     /// That error.
-    fn last_error(&self) -> Result<(), DriverError> {
+    fn last_error(&self) -> Status {
         Ok(())
     }
 
@@ -54,7 +54,7 @@ pub trait Hook: Send {
 
 /// The second hook is closer to the driver: it runs last before a call, and first when the call returns.
 impl<A: Hook, B: Hook> Hook for (A, B) {
-    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Status {
         self.0.before(kind, bytes)?;
         self.1.before(kind, bytes)
     }
@@ -83,7 +83,7 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
         self.0.room().min(self.1.room())
     }
 
-    fn last_error(&self) -> Result<(), DriverError> {
+    fn last_error(&self) -> Status {
         self.0.last_error()?;
         self.1.last_error()
     }
@@ -142,15 +142,15 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         &mut self,
         kind: CallKind,
         bytes: u64,
-        call: impl FnOnce(&mut D) -> Result<T, DriverError>,
-    ) -> Result<T, DriverError> {
+        call: impl FnOnce(&mut D) -> Status<T>,
+    ) -> Status<T> {
         self.hook.before(kind, bytes)?;
         let answer = call(&mut self.driver);
         self.hook.over(kind);
         answer
     }
 
-    fn show_malloc(&mut self, bytes: u64, placed: &Result<DeviceAddr, DriverError>) {
+    fn show_malloc(&mut self, bytes: u64, placed: &Status<DeviceAddr>) {
         match placed {
             &Ok(addr) => self.hook.after(&Call::Malloc { bytes, addr }),
             Err(DriverError::OutOfMemory) => self.hook.after(&Call::MallocRefused { bytes }),
@@ -163,8 +163,8 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         &mut self,
         kind: CallKind,
         bytes: u64,
-        call: impl FnOnce(&mut dyn VirtualMemory) -> Result<T, DriverError>,
-    ) -> Result<T, DriverError> {
+        call: impl FnOnce(&mut dyn VirtualMemory) -> Status<T>,
+    ) -> Status<T> {
         self.pass(kind, bytes, |driver| {
             call(driver.virtual_memory().ok_or(DriverError::NotSupported)?)
         })
@@ -175,8 +175,8 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         &mut self,
         kind: CallKind,
         bytes: u64,
-        call: impl FnOnce(&mut dyn StreamOrdered) -> Result<T, DriverError>,
-    ) -> Result<T, DriverError> {
+        call: impl FnOnce(&mut dyn StreamOrdered) -> Status<T>,
+    ) -> Status<T> {
         self.pass(kind, bytes, |driver| {
             call(driver.stream_ordered().ok_or(DriverError::NotSupported)?)
         })
@@ -189,13 +189,13 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     /// Of the free memory, only what the hook allows to be taken counts as free.
-    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
+    fn memory_info(&mut self) -> Status<MemoryInfo> {
         let info = self.pass(CallKind::MemoryInfo, 0, Driver::memory_info)?;
         let free = info.free.min(self.hook.room());
         Ok(MemoryInfo { free, ..info })
     }
 
-    fn last_error(&mut self) -> Result<(), DriverError> {
+    fn last_error(&mut self) -> Status {
         self.hook.last_error()?;
         self.driver.last_error()
     }
@@ -204,13 +204,13 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.driver.granularity()
     }
 
-    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn malloc(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let placed = self.pass(CallKind::Malloc, bytes, |driver| driver.malloc(bytes));
         self.show_malloc(bytes, &placed);
         placed
     }
 
-    fn detached_malloc(&mut self, bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
+    fn detached_malloc(&mut self, bytes: u64) -> Status<Option<DetachedMalloc>> {
         let call = self.driver.detached_malloc(bytes)?;
         if call.is_some() {
             self.hook.before(CallKind::Malloc, bytes)?;
@@ -218,18 +218,14 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(call)
     }
 
-    fn end_malloc(
-        &mut self,
-        bytes: u64,
-        answer: Result<DeviceAddr, DriverError>,
-    ) -> Result<DeviceAddr, DriverError> {
+    fn end_malloc(&mut self, bytes: u64, answer: Status<DeviceAddr>) -> Status<DeviceAddr> {
         let placed = self.driver.end_malloc(bytes, answer);
         self.hook.over(CallKind::Malloc);
         self.show_malloc(bytes, &placed);
         placed
     }
 
-    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         let freed = self.pass(CallKind::Free, bytes, |driver| driver.free(addr, bytes));
         match freed {
             Ok(()) => self.hook.after(&Call::Free { addr, bytes }),
@@ -239,11 +235,11 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         freed
     }
 
-    fn create_event(&mut self) -> Result<EventId, DriverError> {
+    fn create_event(&mut self) -> Status<EventId> {
         self.pass(CallKind::CreateEvent, 0, Driver::create_event)
     }
 
-    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+    fn record_event(&mut self, event: EventId, stream: StreamId) -> Status {
         self.pass(CallKind::RecordEvent, 0, |driver| {
             driver.record_event(event, stream)
         })?;
@@ -256,13 +252,13 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(())
     }
 
-    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
+    fn event_is_complete(&mut self, event: EventId) -> Status<bool> {
         self.pass(CallKind::QueryEvent, 0, |driver| {
             driver.event_is_complete(event)
         })
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Status {
         self.pass(CallKind::WaitEvent, 0, |driver| {
             driver.wait_event(stream, event)
         })?;
@@ -270,7 +266,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(())
     }
 
-    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
+    fn synchronize_event(&mut self, event: EventId) -> Status {
         self.pass(CallKind::SynchronizeEvent, 0, |driver| {
             driver.synchronize_event(event)
         })?;
@@ -280,7 +276,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(())
     }
 
-    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
+    fn synchronize_stream(&mut self, stream: StreamId) -> Status {
         self.pass(CallKind::SynchronizeStream, 0, |driver| {
             driver.synchronize_stream(stream)
         })?;
@@ -288,17 +284,17 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(())
     }
 
-    fn synchronize_device(&mut self) -> Result<(), DriverError> {
+    fn synchronize_device(&mut self) -> Status {
         self.pass(CallKind::SynchronizeDevice, 0, Driver::synchronize_device)?;
         self.hook.after(&Call::SynchronizeDevice);
         Ok(())
     }
 
-    fn capture_of(&mut self, stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+    fn capture_of(&mut self, stream: StreamId) -> Status<Option<StreamCapture>> {
         self.driver.capture_of(stream)
     }
 
-    fn dependencies(&mut self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+    fn dependencies(&mut self, node: GraphNode) -> Status<Vec<GraphNode>> {
         self.driver.dependencies(node)
     }
 
@@ -306,7 +302,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.driver.is_capturing()
     }
 
-    fn open_to_peer(&mut self, peer: u32) -> Result<(), DriverError> {
+    fn open_to_peer(&mut self, peer: u32) -> Status {
         self.driver.open_to_peer(peer)
     }
 
@@ -320,7 +316,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Some(self)
     }
 
-    fn account(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+    fn account(&mut self, kind: CallKind, bytes: u64) -> Status {
         self.pass(kind, bytes, |driver| driver.account(kind, bytes))
     }
 
@@ -336,13 +332,13 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
 }
 
 impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
-    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let addr = self.pass_to_memory(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
         self.hook.after(&Call::Reserve { bytes, addr });
         Ok(addr)
     }
 
-    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.pass_to_memory(CallKind::FreeAddress, bytes, |memory| {
             memory.free_address(addr, bytes)
         })?;
@@ -350,7 +346,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         Ok(())
     }
 
-    fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
+    fn create(&mut self, bytes: u64, kind: HandleKind) -> Status<MemoryHandle> {
         let created =
             self.pass_to_memory(CallKind::Create, bytes, |memory| memory.create(bytes, kind));
         match created {
@@ -361,7 +357,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         created
     }
 
-    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status {
         self.pass_to_memory(CallKind::Release, bytes, |memory| {
             memory.release(handle, bytes)
         })?;
@@ -370,11 +366,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     }
 
     /// Bypasses the hook: the memory stays that of this process.
-    fn export(
-        &mut self,
-        handle: MemoryHandle,
-        kind: HandleKind,
-    ) -> Result<SharedHandle, DriverError> {
+    fn export(&mut self, handle: MemoryHandle, kind: HandleKind) -> Status<SharedHandle> {
         let memory = self.driver.virtual_memory();
         memory
             .ok_or(DriverError::NotSupported)?
@@ -382,19 +374,14 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     }
 
     /// Bypasses the hook: the memory is that of another process.
-    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Status<MemoryHandle> {
         let memory = self.driver.virtual_memory();
         memory
             .ok_or(DriverError::NotSupported)?
             .import(bytes, shared)
     }
 
-    fn map(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError> {
+    fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status {
         self.pass_to_memory(CallKind::Map, bytes, |memory| {
             memory.map(addr, bytes, handle)
         })?;
@@ -406,7 +393,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         Ok(())
     }
 
-    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.pass_to_memory(CallKind::SetAccess, bytes, |memory| {
             memory.set_access(addr, bytes)
         })?;
@@ -414,7 +401,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         Ok(())
     }
 
-    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.pass_to_memory(CallKind::Unmap, bytes, |memory| memory.unmap(addr, bytes))?;
         self.hook.after(&Call::Unmap { addr, bytes });
         Ok(())
@@ -422,7 +409,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
 }
 
 impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
-    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError> {
+    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Status<DeviceAddr> {
         let placed = self.pass_to_pool(CallKind::PoolMalloc, bytes, |pool| {
             pool.pool_malloc(bytes, stream)
         });
@@ -438,12 +425,7 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
         placed
     }
 
-    fn pool_free(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError> {
+    fn pool_free(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status {
         self.pass_to_pool(CallKind::PoolFree, bytes, |pool| {
             pool.pool_free(addr, bytes, stream)
         })?;
@@ -452,33 +434,33 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
     }
 
     /// Bypasses the hook: only the first call reaches the device.
-    fn free_stream(&mut self) -> Result<StreamId, DriverError> {
+    fn free_stream(&mut self) -> Status<StreamId> {
         let pool = self.driver.stream_ordered();
         pool.ok_or(DriverError::NotSupported)?.free_stream()
     }
 
-    fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError> {
+    fn set_pool(&mut self, settings: PoolSettings) -> Status {
         self.pass_to_pool(CallKind::SetPool, 0, |pool| pool.set_pool(settings))
     }
 
-    fn pool_reserved(&mut self) -> Result<u64, DriverError> {
+    fn pool_reserved(&mut self) -> Status<u64> {
         let bytes = self.pass_to_pool(CallKind::PoolUsage, 0, |pool| pool.pool_reserved())?;
         self.hook.after(&Call::PoolReserved { bytes });
         Ok(bytes)
     }
 
-    fn pool_usage(&mut self) -> Result<PoolUsage, DriverError> {
+    fn pool_usage(&mut self) -> Status<PoolUsage> {
         let usage = self.pass_to_pool(CallKind::PoolUsage, 0, |pool| pool.pool_usage())?;
         let bytes = usage.reserved;
         self.hook.after(&Call::PoolReserved { bytes });
         Ok(usage)
     }
 
-    fn reset_pool_peaks(&mut self) -> Result<(), DriverError> {
+    fn reset_pool_peaks(&mut self) -> Status {
         self.pass_to_pool(CallKind::SetPool, 0, |pool| pool.reset_pool_peaks())
     }
 
-    fn trim_pool(&mut self, keep: u64) -> Result<(), DriverError> {
+    fn trim_pool(&mut self, keep: u64) -> Status {
         self.pass_to_pool(CallKind::TrimPool, 0, |pool| pool.trim_pool(keep))?;
         self.hook.after(&Call::TrimPool { keep });
         Ok(())
@@ -486,7 +468,7 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
 }
 
 impl<D: Work, H: Hook> Work for Tap<D, H> {
-    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError> {
+    fn submit(&mut self, kernel: Kernel) -> Status {
         let delayed = kernel.submitted_ns.saturating_add(self.hook.elapsed_ns());
         self.hook.submit(kernel);
         self.driver.submit(Kernel {

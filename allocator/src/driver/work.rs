@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Driver, DriverError, StreamId};
+use super::{Driver, Status, StreamId};
 
 /// The kernel that runs for some time: `(u64 ns)`.
 pub const BUSY: &str = "coalesce_busy";
@@ -29,7 +29,7 @@ pub trait Work: Driver {
     ///
     /// # Errors
     /// If the device refuses the work.
-    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError>;
+    fn submit(&mut self, kernel: Kernel) -> Status;
 }
 
 /// When the work of each stream is over. The kernels of a stream run one after another, those of different streams at the

@@ -38,9 +38,9 @@ use std::collections::BTreeSet;
 use self::chunks::{Chunks, rounded};
 use self::supply::Supply;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, only_default};
+use super::{Block, Policy, Refusal, Served, only_default};
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 
 /// The allocator of TensorFlow, XLA and JAX. See the [module](self).
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Bfc {
     }
 
     /// Takes a region from the device that has room for the request.
-    fn extend(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
+    fn extend(&mut self, device: &mut dyn Driver, request: u64) -> Served {
         let (addr, bytes) = self.supply.take(device, request)?;
         self.chunks.add_region(addr, bytes, ());
         self.idle.insert((bytes, addr));
@@ -93,7 +93,7 @@ impl Bfc {
     }
 
     /// Returns all idle regions if that makes room below the limit. Returns whether it does.
-    fn collect_garbage(&mut self, device: &mut dyn Driver, request: u64) -> Result<bool, Refusal> {
+    fn collect_garbage(&mut self, device: &mut dyn Driver, request: u64) -> Served<bool> {
         if !self.garbage_collection {
             return Ok(false);
         }
@@ -106,7 +106,7 @@ impl Bfc {
         Ok(makes_room)
     }
 
-    fn release_idle_regions(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+    fn release_idle_regions(&mut self, device: &mut dyn Driver) -> Status {
         for (addr, bytes) in self.chunks.idle_regions() {
             self.supply.give_back(device, (addr, bytes))?;
             self.chunks.remove_region(addr);
@@ -117,12 +117,7 @@ impl Bfc {
 }
 
 impl Policy for Bfc {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         let request = rounded(bytes);
         let mut found = self.take_best_fit(request);
@@ -136,14 +131,10 @@ impl Policy for Bfc {
             found = self.take_best_fit(request);
         }
         let (addr, bytes) = found.ok_or(Refusal::OutOfMemory)?;
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Served {
         let chunk = self.chunks.get_mut(block.addr);
         chunk.ok_or(DriverError::InvalidValue)?.in_use = false;
         let idle = &mut self.idle;
@@ -156,7 +147,7 @@ impl Policy for Bfc {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         Ok(self.release_idle_regions(device)?)
     }
 

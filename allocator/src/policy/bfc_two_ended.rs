@@ -43,7 +43,7 @@ use std::collections::BTreeSet;
 use super::bfc::chunks::{Chunk, Chunks, Owner, rounded};
 use super::bfc::supply::Supply;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, only_default};
+use super::{Block, Policy, Refusal, Served, only_default};
 use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
@@ -180,7 +180,7 @@ impl BfcTwoEnded {
     }
 
     /// Takes the arena from the device. All of it is gap.
-    fn take_arena(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
+    fn take_arena(&mut self, device: &mut dyn Driver, request: u64) -> Served {
         let (addr, bytes) = self.supply.take(device, request)?;
         self.chunks.add_region(addr, bytes, Span::Gap);
         self.idle.gap = Some((bytes, addr));
@@ -199,12 +199,7 @@ impl BfcTwoEnded {
 }
 
 impl Policy for BfcTwoEnded {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         let (end, request) = (self.end_for(bytes), rounded(bytes));
         if !self.chunks.has_regions() {
@@ -212,14 +207,10 @@ impl Policy for BfcTwoEnded {
         }
         let taken = self.take_best_fit(end, request);
         let (addr, bytes) = taken.ok_or(Refusal::OutOfMemory)?;
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Served {
         let chunk = self.chunks.get(block.addr);
         let owner = chunk.ok_or(DriverError::InvalidValue)?.owner;
         let at_the_edge = self.is_at_the_edge(block.addr, owner);
@@ -239,7 +230,7 @@ impl Policy for BfcTwoEnded {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         for (addr, bytes) in self.chunks.idle_regions() {
             self.supply.give_back(device, (addr, bytes))?;
             self.chunks.remove_region(addr);

@@ -24,9 +24,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, only_default};
+use super::{Block, Policy, Refusal, Served, only_default};
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 
 /// The binary logarithm of a block's bytes.
 type Order = u32;
@@ -98,7 +98,7 @@ impl Buddy {
 
     /// Takes a chunk for a block of this order from the device: of the usual order, or the largest that
     /// the device has memory for.
-    fn grow(&mut self, device: &mut dyn Driver, order: Order) -> Result<(), DriverError> {
+    fn grow(&mut self, device: &mut dyn Driver, order: Order) -> Status {
         let mut chunk = order.max(self.chunk_order);
         let addr = loop {
             match device.malloc(1 << chunk) {
@@ -112,7 +112,7 @@ impl Buddy {
     }
 
     /// Returns the unused chunks.
-    fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+    fn release_idle(&mut self, device: &mut dyn Driver) -> Status {
         let free = &self.free;
         let idle = |(&base, &order): (&DeviceAddr, &Order)| {
             let is_idle = free[order as usize].contains(&base);
@@ -135,12 +135,7 @@ impl Buddy {
 }
 
 impl Policy for Buddy {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         let order = order_of(bytes);
         let addr = match self.reserve(order) {
@@ -156,19 +151,15 @@ impl Policy for Buddy {
                 self.reserve(order).ok_or(Refusal::OutOfMemory)?
             }
         };
-        Ok(Block {
-            addr,
-            bytes: 1 << order,
-            stream,
-        })
+        Ok(Block::new(addr, 1 << order, stream))
     }
 
-    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Served {
         self.liberate(block.addr, order_of(block.bytes));
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         Ok(self.release_idle(device)?)
     }
 

@@ -17,6 +17,18 @@ pub struct Block {
     pub stream: StreamId,
 }
 
+impl Block {
+    /// A block of `bytes` at an address, for work on a stream.
+    #[must_use]
+    pub fn new(addr: DeviceAddr, bytes: u64, stream: StreamId) -> Self {
+        Self {
+            addr,
+            bytes,
+            stream,
+        }
+    }
+}
+
 /// An allocation strategy: decides which memory serves a request, and what happens to freed memory.
 ///
 /// [`Managed`](crate::Managed) makes an [`Allocator`](crate::Allocator) of it and does everything that
@@ -31,19 +43,14 @@ pub trait Policy: Send {
     /// # Errors
     /// [`Refusal::OutOfMemory`] if there is no memory for it, [`Refusal::Unsupported`] if the original
     /// does not serve such requests.
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal>;
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block>;
 
     /// Takes back a block that the policy handed out. The free is ordered after the work already
     /// submitted to the block's stream.
     ///
     /// # Errors
     /// Errors of the device. The block is then freed again when the cache is emptied.
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal>;
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served;
 
     /// Records that `stream` also uses a block. Once freed, the block is not reused until that stream
     /// has completed the work submitted to it by then.
@@ -55,7 +62,7 @@ pub trait Policy: Send {
         _device: &mut dyn Driver,
         _block: Block,
         _stream: StreamId,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         Err(Refusal::Unsupported("memory used on other streams"))
     }
 
@@ -64,7 +71,7 @@ pub trait Policy: Send {
     ///
     /// # Errors
     /// Errors of the device. The policy keeps the memory that it could not return.
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served;
 
     /// The private pools, if the policy has them. By default it has none.
     fn private_pools(&mut self) -> Option<&mut dyn PrivatePools> {
@@ -94,7 +101,7 @@ pub trait PrivatePools {
         pool: MempoolId,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Block, Refusal>;
+    ) -> Served<Block>;
 
     /// Announces that a pool has no users any more. Graphs that use its memory may still be running.
     fn release_pool(&mut self, pool: MempoolId);
@@ -103,7 +110,7 @@ pub trait PrivatePools {
     ///
     /// # Errors
     /// Errors of the device.
-    fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+    fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Served;
 
     /// The addresses of the live blocks of a pool.
     fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr>;
@@ -112,11 +119,7 @@ pub trait PrivatePools {
     ///
     /// # Errors
     /// Errors of the device.
-    fn save(
-        &mut self,
-        device: &mut dyn Driver,
-        pool: MempoolId,
-    ) -> Result<Box<dyn Any + Send>, Refusal>;
+    fn save(&mut self, device: &mut dyn Driver, pool: MempoolId) -> Served<Box<dyn Any + Send>>;
 
     /// Makes exactly those blocks of a pool live that were so when [`PrivatePools::save`] returned `saved`. Blocks are freed
     /// for that without [`Policy::free`].
@@ -128,7 +131,7 @@ pub trait PrivatePools {
         device: &mut dyn Driver,
         pool: MempoolId,
         saved: &(dyn Any + Send),
-    ) -> Result<(), Refusal>;
+    ) -> Served;
 
     /// Announces that a graph is captured from here on. Until the end of the capture, the policy must not record, query
     /// or wait for events, or wait for the device. The capture may already have begun, as far as the device is
@@ -136,11 +139,14 @@ pub trait PrivatePools {
     ///
     /// # Errors
     /// Errors of the device.
-    fn begin_capture(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+    fn begin_capture(&mut self, device: &mut dyn Driver) -> Served;
 
     /// Announces the end of the capture.
     fn end_capture(&mut self);
 }
+
+/// What a policy gives for a call, or why it did not serve it.
+pub type Served<T = ()> = Result<T, Refusal>;
 
 /// Why a policy did not serve a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,8 +174,8 @@ impl From<DriverError> for Refusal {
 pub(super) fn malloc_or_retry(
     device: &mut dyn Driver,
     bytes: u64,
-    make_room: impl FnOnce(&mut dyn Driver) -> Result<(), Refusal>,
-) -> Result<DeviceAddr, Refusal> {
+    make_room: impl FnOnce(&mut dyn Driver) -> Served,
+) -> Served<DeviceAddr> {
     match device.malloc(bytes) {
         Err(DriverError::OutOfMemory) => {
             make_room(device)?;
@@ -180,7 +186,7 @@ pub(super) fn malloc_or_retry(
 }
 
 /// Fails for any stream but the default one, for policies that support one stream.
-pub(super) fn only_default(stream: StreamId) -> Result<(), Refusal> {
+pub(super) fn only_default(stream: StreamId) -> Served {
     match stream {
         StreamId::DEFAULT => Ok(()),
         _ => Err(Refusal::Unsupported("work on more than one stream")),
@@ -188,7 +194,7 @@ pub(super) fn only_default(stream: StreamId) -> Result<(), Refusal> {
 }
 
 /// Returns the device's virtual memory, for policies that cannot do without it.
-pub(super) fn memory_of(device: &mut dyn Driver) -> Result<&mut dyn VirtualMemory, Refusal> {
+pub(super) fn memory_of(device: &mut dyn Driver) -> Served<&mut dyn VirtualMemory> {
     let without = Refusal::Unsupported("devices without virtual memory");
     device.virtual_memory().ok_or(without)
 }

@@ -25,7 +25,7 @@ use crate::driver::{Driver, PoolSettings, StreamId};
 use self::model::Model;
 use self::pool::Pool;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Served};
 
 /// Granularity of requests in bytes.
 const UNIT: u64 = 512;
@@ -46,7 +46,7 @@ enum Backend {
 
 impl Backend {
     /// The pool of the device, or the model if it has none.
-    fn of(device: &mut dyn Driver, settings: PoolSettings) -> Result<Self, Refusal> {
+    fn of(device: &mut dyn Driver, settings: PoolSettings) -> Served<Self> {
         Ok(match device.stream_ordered() {
             Some(pool) => Self::Pool(Pool::with(pool, settings)?),
             None => Self::Model(Box::new(Model::new(settings))),
@@ -86,12 +86,7 @@ impl CudaAsync {
 }
 
 impl Policy for CudaAsync {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let backend = match self.backend.take() {
             Some(backend) => backend,
             None => Backend::of(device, self.settings)?,
@@ -100,26 +95,21 @@ impl Policy for CudaAsync {
         policy.malloc(device, bytes.next_multiple_of(UNIT), stream)
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         match &mut self.backend {
             Some(backend) => backend.policy().free(device, block),
             None => Ok(()),
         }
     }
 
-    fn record_stream(
-        &mut self,
-        device: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, device: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         match &mut self.backend {
             Some(backend) => backend.policy().record_stream(device, block, stream),
             None => Ok(()),
         }
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         match &mut self.backend {
             Some(backend) => backend.policy().empty_cache(device),
             None => Ok(()),

@@ -27,7 +27,7 @@ use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::pieces::Pieces;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, malloc_or_retry};
+use super::{Block, Policy, Refusal, Served, malloc_or_retry};
 
 /// Sizes are multiples of this many bytes.
 const UNIT: u64 = 512;
@@ -83,12 +83,7 @@ impl Cupy {
     }
 
     /// Takes a new chunk of `size` bytes from the device.
-    fn grow(
-        &mut self,
-        device: &mut dyn Driver,
-        size: u64,
-        stream: StreamId,
-    ) -> Result<DeviceAddr, Refusal> {
+    fn grow(&mut self, device: &mut dyn Driver, size: u64, stream: StreamId) -> Served<DeviceAddr> {
         if size > self.limit {
             // Emptying the cache would not help.
             return Err(Refusal::OutOfMemory);
@@ -108,30 +103,21 @@ impl Cupy {
 }
 
 impl Policy for Cupy {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let size = bytes.next_multiple_of(UNIT);
         let addr = match self.reuse(size, stream) {
             Some(addr) => addr,
             None => self.grow(device, size, stream)?,
         };
-        Ok(Block {
-            addr,
-            bytes: size,
-            stream,
-        })
+        Ok(Block::new(addr, size, stream))
     }
 
-    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Served {
         self.chunks.free(block.addr);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         for (addr, bytes) in self.chunks.idle_allocations() {
             device.free(addr, bytes)?;
             self.chunks.remove(addr);

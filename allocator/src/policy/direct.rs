@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Served};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -29,22 +29,13 @@ impl Direct {
 }
 
 impl Policy for Direct {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let addr = device.malloc(bytes)?;
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
     /// Synchronizes explicitly: `cudaFree` does so itself, but drivers do not promise that.
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if self.shared.contains(&block.addr) {
             device.synchronize_device()?;
         }
@@ -53,17 +44,12 @@ impl Policy for Direct {
         Ok(())
     }
 
-    fn record_stream(
-        &mut self,
-        _: &mut dyn Driver,
-        block: Block,
-        _: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, block: Block, _: StreamId) -> Served {
         self.shared.insert(block.addr);
         Ok(())
     }
 
-    fn empty_cache(&mut self, _: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, _: &mut dyn Driver) -> Served {
         Ok(())
     }
 }

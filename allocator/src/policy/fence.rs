@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
 
-use super::{Block, Refusal};
+use super::{Block, Served};
 
 /// The other streams that use each live block.
 #[derive(Debug, Default)]
@@ -55,11 +55,7 @@ pub(super) struct Fences {
 
 impl Fences {
     /// Records an event at the current end of each stream's work.
-    pub(super) fn raise(
-        &mut self,
-        device: &mut dyn Driver,
-        streams: &[StreamId],
-    ) -> Result<Fence, Refusal> {
+    pub(super) fn raise(&mut self, device: &mut dyn Driver, streams: &[StreamId]) -> Served<Fence> {
         let mut fence = Fence(Vec::with_capacity(streams.len()));
         for &stream in streams {
             if let Err(refusal) = self.mark(device, stream, &mut fence) {
@@ -70,12 +66,7 @@ impl Fences {
         Ok(fence)
     }
 
-    fn mark(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-        fence: &mut Fence,
-    ) -> Result<(), Refusal> {
+    fn mark(&mut self, device: &mut dyn Driver, stream: StreamId, fence: &mut Fence) -> Served {
         let event = match self.spare.pop() {
             Some(event) => event,
             None => device.create_event()?,
@@ -92,7 +83,7 @@ impl Fences {
 
 impl Fence {
     /// Whether all its events are complete.
-    pub(super) fn is_over(&self, device: &mut dyn Driver) -> Result<bool, Refusal> {
+    pub(super) fn is_over(&self, device: &mut dyn Driver) -> Served<bool> {
         for &event in &self.0 {
             if !device.event_is_complete(event)? {
                 return Ok(false);
@@ -102,7 +93,7 @@ impl Fence {
     }
 
     /// Makes later work of `stream` wait for its events. The caller does not wait.
-    pub(super) fn hold_up(&self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
+    pub(super) fn hold_up(&self, device: &mut dyn Driver, stream: StreamId) -> Served {
         for &event in &self.0 {
             device.wait_event(stream, event)?;
         }

@@ -59,7 +59,7 @@ mod waiting;
 use std::collections::BTreeMap;
 
 use crate::base::check::Violation;
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, Status, StreamId};
 
 use self::mapping::CHUNK;
 use self::ranges::{FreeRanges, Range};
@@ -68,7 +68,7 @@ use self::stitched::{Garbage, StitchedBlocks};
 use self::waiting::{Patience, Waiting};
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::undo::Undo;
-use super::{Block, Policy, Refusal, malloc_or_retry, memory_of};
+use super::{Block, Policy, Refusal, Served, malloc_or_retry, memory_of};
 
 /// Granularity of small requests, in bytes.
 const MIN_BLOCK: u64 = 512;
@@ -124,11 +124,7 @@ impl GmLake {
         })
     }
 
-    fn malloc_small(
-        &mut self,
-        device: &mut dyn Driver,
-        request: Request,
-    ) -> Result<Block, Refusal> {
+    fn malloc_small(&mut self, device: &mut dyn Driver, request: Request) -> Served<Block> {
         let free = match self.small.best_fit(request.stream, request.bytes) {
             Some(free) => free,
             None => self.new_small_segment(device, request.stream)?,
@@ -136,11 +132,7 @@ impl GmLake {
         Ok(self.small.take_first(free, request))
     }
 
-    fn new_small_segment(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-    ) -> Result<Range, Refusal> {
+    fn new_small_segment(&mut self, device: &mut dyn Driver, stream: StreamId) -> Served<Range> {
         let bytes = SMALL_SEGMENT;
         let addr = malloc_or_retry(device, bytes, |device| self.release_cached(device))?;
         let segment = Range { addr, bytes };
@@ -148,11 +140,7 @@ impl GmLake {
         Ok(segment)
     }
 
-    fn malloc_large(
-        &mut self,
-        device: &mut dyn Driver,
-        request: Request,
-    ) -> Result<Block, Refusal> {
+    fn malloc_large(&mut self, device: &mut dyn Driver, request: Request) -> Served<Block> {
         if let Some(free) = self.large.best_fit(request.stream, request.bytes) {
             return Ok(self.large.take_first(free, request));
         }
@@ -179,7 +167,7 @@ impl GmLake {
     }
 
     /// Waits for all pending blocks, then returns the segments that are entirely free.
-    fn release_cached(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn release_cached(&mut self, device: &mut dyn Driver) -> Served {
         self.free_done(device, Patience::Wait)?;
         if let Some(memory) = device.virtual_memory() {
             self.release_segments(memory)?;
@@ -192,11 +180,7 @@ impl GmLake {
     }
 
     /// Frees the pending blocks that no stream uses any more.
-    fn free_done(
-        &mut self,
-        device: &mut dyn Driver,
-        patience: Patience,
-    ) -> Result<(), DriverError> {
+    fn free_done(&mut self, device: &mut dyn Driver, patience: Patience) -> Status {
         while let Some(block) = self.waiting.next_done(device, patience)? {
             self.take_back(device, block);
         }
@@ -220,12 +204,7 @@ impl GmLake {
 }
 
 impl Policy for GmLake {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         self.free_done(device, Patience::Ask)?;
         let small = bytes.next_multiple_of(MIN_BLOCK);
         if small <= SMALL_LIMIT {
@@ -237,7 +216,7 @@ impl Policy for GmLake {
         }
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         self.stitched.mark(device, block)?;
         if !self.waiting.defer(device, block)? {
             self.take_back(device, block);
@@ -245,17 +224,12 @@ impl Policy for GmLake {
         Ok(())
     }
 
-    fn record_stream(
-        &mut self,
-        _: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         self.waiting.record(block, stream);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         self.release_cached(device)?;
         self.collect(device, Garbage::ALL)
     }

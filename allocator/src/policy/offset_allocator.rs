@@ -25,9 +25,9 @@ use offset_allocator::ext::min_allocator_size;
 use offset_allocator::{Allocation, Allocator};
 
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, only_default};
+use super::{Block, Policy, Served, only_default};
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 
 /// Bytes of a unit.
 const UNIT: u64 = 256;
@@ -80,7 +80,7 @@ impl OffsetAllocator {
     }
 
     /// Takes memory from the device: a new block, or an allocation for this request alone.
-    fn take(&mut self, device: &mut dyn Driver, units: u64) -> Result<DeviceAddr, DriverError> {
+    fn take(&mut self, device: &mut dyn Driver, units: u64) -> Status<DeviceAddr> {
         let mut block = self.block;
         while fits(units, block) {
             match device.malloc(u64::from(block) * UNIT) {
@@ -98,7 +98,7 @@ impl OffsetAllocator {
     }
 
     /// Returns the unused blocks.
-    fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+    fn release_idle(&mut self, device: &mut dyn Driver) -> Status {
         let idle = |(&base, arena): (&DeviceAddr, &Arena)| {
             arena.live.is_empty().then_some((base, arena.units))
         };
@@ -138,12 +138,7 @@ impl Arena {
 }
 
 impl Policy for OffsetAllocator {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         let units = bytes.div_ceil(UNIT);
         let addr = match self.place(units) {
@@ -156,14 +151,10 @@ impl Policy for OffsetAllocator {
                 taken => taken?,
             },
         };
-        Ok(Block {
-            addr,
-            bytes: units * UNIT,
-            stream,
-        })
+        Ok(Block::new(addr, units * UNIT, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if self.dedicated.contains(&block.addr) {
             device.free(block.addr, block.bytes)?;
             self.dedicated.remove(&block.addr);
@@ -179,7 +170,7 @@ impl Policy for OffsetAllocator {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         Ok(self.release_idle(device)?)
     }
 

@@ -39,7 +39,7 @@ use crate::driver::{DeviceAddr, Driver, StreamId};
 use super::pieces::Pieces;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::stream_safe::StreamSafe;
-use super::{Block, Policy, Refusal, malloc_or_retry, only_default};
+use super::{Block, Policy, Served, malloc_or_retry, only_default};
 
 /// Default alignment of sizes in bytes (`FLAGS_alignment_size`). Addresses are multiples of it, so every
 /// alignment must be, too.
@@ -125,7 +125,7 @@ impl AutoGrowth {
         device: &mut dyn Driver,
         size: u64,
         pool: Pool,
-    ) -> Result<(DeviceAddr, u64), Refusal> {
+    ) -> Served<(DeviceAddr, u64)> {
         let bytes = size.max(match pool {
             Pool::Small => self.small_chunk_size,
             Pool::Large => self.large_chunk_size,
@@ -155,12 +155,7 @@ impl PaddleAutoGrowth {
 }
 
 impl Policy for AutoGrowth {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         let size = bytes.next_multiple_of(self.alignment);
         let pool = self.pool_of(size);
@@ -168,14 +163,14 @@ impl Policy for AutoGrowth {
             Some(found) => found,
             None => self.grow(device, size, pool)?,
         };
-        Ok(Block {
-            addr: self.take_high_end(addr, bytes, size),
-            bytes: size,
+        Ok(Block::new(
+            self.take_high_end(addr, bytes, size),
+            size,
             stream,
-        })
+        ))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if self.free_idle_chunk
             && let Some((chunk, bytes)) = self.blocks.would_be_idle_without(block.addr)
         {
@@ -188,7 +183,7 @@ impl Policy for AutoGrowth {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         for (chunk, bytes) in self.blocks.idle_allocations() {
             device.free(chunk, bytes)?;
             self.blocks.remove(chunk);

@@ -20,7 +20,7 @@ use crate::driver::{Driver, StreamId};
 use self::arena::Arena;
 use self::segments::Segments;
 use super::stream_safe::StreamSafe;
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Served};
 
 /// Offsets and sizes in an arena are multiples of this many bytes.
 pub const UNIT: u64 = 512;
@@ -91,27 +91,18 @@ impl Planned {
     }
 
     /// Takes the range planned for a step, if it is free.
-    fn claim(&mut self, device: &mut dyn Driver, step: Step) -> Result<Option<Block>, Refusal> {
+    fn claim(&mut self, device: &mut dyn Driver, step: Step) -> Served<Option<Block>> {
         let Some(offset) = step.offset else {
             return Ok(None);
         };
         let (bytes, stream) = (step.extent(), step.stream);
         let addr = self.arena.claim(device, offset, bytes, stream)?;
-        Ok(addr.map(|addr| Block {
-            addr,
-            bytes,
-            stream,
-        }))
+        Ok(addr.map(|addr| Block::new(addr, bytes, stream)))
     }
 }
 
 impl Policy for Planned {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let as_planned = |step: &Step| step.bytes == bytes && step.stream == stream;
         if let Some(step) = self.step(bytes).filter(as_planned)
             && let Some(block) = self.claim(device, step)?
@@ -121,7 +112,7 @@ impl Policy for Planned {
         self.fallback.malloc(device, bytes, stream)
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if self.arena.contains(block.addr) {
             self.arena.release(block.addr);
             return Ok(());
@@ -129,12 +120,7 @@ impl Policy for Planned {
         self.fallback.free(device, block)
     }
 
-    fn record_stream(
-        &mut self,
-        device: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, device: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         if self.arena.contains(block.addr) {
             self.arena.record_stream(block.addr, stream);
             return Ok(());
@@ -143,7 +129,7 @@ impl Policy for Planned {
     }
 
     /// Also returns the arena if it is not in use. The next planned request takes it again.
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         self.arena.give_back(device)?;
         self.fallback.empty_cache(device)
     }

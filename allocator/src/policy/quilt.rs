@@ -95,7 +95,7 @@ use super::fence::Users;
 use super::free_runs::Run;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::undo::Undo;
-use super::{Block, Policy, PrivatePools, Refusal, memory_of};
+use super::{Block, Policy, PrivatePools, Refusal, Served, memory_of};
 
 /// Granularity of blocks, in bytes.
 const MIN_BLOCK: u64 = 512;
@@ -159,17 +159,13 @@ impl Quilt {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    ) -> Served<Block> {
         let bytes = bytes.next_multiple_of(MIN_BLOCK);
         let addr = match self.is_small(bytes) {
             true => self.malloc_small(device, bytes, stream)?,
             false => self.malloc_large(device, bytes, stream)?,
         };
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
     fn malloc_small(
@@ -177,7 +173,7 @@ impl Quilt {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<DeviceAddr, Refusal> {
+    ) -> Served<DeviceAddr> {
         self.take_back_pending(device, stream)?;
         let taken = self
             .space
@@ -198,7 +194,7 @@ impl Quilt {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<DeviceAddr, Refusal> {
+    ) -> Served<DeviceAddr> {
         let number = self.space.history.request(bytes, stream);
         let place = match self.place(device, bytes, stream, number) {
             Err(Refusal::OutOfMemory) if self.give_empty_slabs(device) => {
@@ -312,7 +308,7 @@ impl Quilt {
     }
 
     /// Retries the steps that a failing device refused before.
-    fn settle(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn settle(&mut self, device: &mut dyn Driver) -> Served {
         match device.virtual_memory() {
             Some(memory) => Ok(self.undo.run(memory)?),
             None => Ok(()),
@@ -321,17 +317,12 @@ impl Quilt {
 }
 
 impl Policy for Quilt {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         self.meet(stream);
         self.malloc_block(device, bytes, stream)
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         match self.pools.take_owner(block.addr) {
             Some(pool) => self.free_in(device, pool, block),
             None => self.free_block(device, block),
@@ -339,18 +330,13 @@ impl Policy for Quilt {
         Ok(())
     }
 
-    fn record_stream(
-        &mut self,
-        _: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         self.meet(stream);
         self.users.add(block, stream);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         if self.pools.is_capturing {
             return Ok(());
         }

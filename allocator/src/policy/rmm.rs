@@ -13,7 +13,7 @@ pub(super) mod free_list;
 pub(super) mod stream_ordered;
 pub(super) mod superblock;
 
-use super::Refusal;
+use super::Served;
 use crate::driver::Driver;
 
 /// Alignment of addresses and sizes: `CUDA_ALLOCATION_ALIGNMENT`.
@@ -25,7 +25,7 @@ pub(super) fn block_bytes(requested: u64) -> u64 {
 }
 
 /// Default initial size of a pool and of an arena: half of the free device memory.
-pub(super) fn half_of_free_memory(device: &mut dyn Driver) -> Result<u64, Refusal> {
+pub(super) fn half_of_free_memory(device: &mut dyn Driver) -> Served<u64> {
     let half = device.memory_info()?.free / 2;
     Ok(half - half % ALIGNMENT)
 }

@@ -24,7 +24,7 @@ use crate::driver::{DeviceAddr, Driver, StreamId};
 use super::rmm::superblock::{SMALLEST, Superblock, Superblocks};
 use super::rmm::{ALIGNMENT, block_bytes, half_of_free_memory};
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Refusal, Served};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl RmmArena {
     }
 
     /// Takes the arena at the first request.
-    fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn begin(&mut self, device: &mut dyn Driver) -> Served {
         if self.region.is_some() {
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl RmmArena {
     }
 
     /// Returns all superblocks to the global arena.
-    fn defragment(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn defragment(&mut self, device: &mut dyn Driver) -> Served {
         device.synchronize_device()?;
         for borrowed in self.streams.values_mut() {
             for superblock in borrowed.take_all() {
@@ -124,12 +124,7 @@ fn take_superblock(global: &mut Superblocks, bytes: u64) -> Option<(Superblock, 
 }
 
 impl Policy for RmmArena {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         self.begin(device)?;
         let bytes = block_bytes(bytes);
         let addr = match self.take(bytes, stream) {
@@ -139,14 +134,10 @@ impl Policy for RmmArena {
                 self.take(bytes, stream).ok_or(Refusal::OutOfMemory)?
             }
         };
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if is_global(block.bytes) {
             device.synchronize_stream(block.stream)?;
             if self.global.give_back_merged(block) {
@@ -166,7 +157,7 @@ impl Policy for RmmArena {
     }
 
     /// Returns the arena to the device if none of its blocks is in use.
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         let free: u64 = self.all().map(Superblocks::free_bytes).sum();
         let Some(region) = self.region.filter(|region| region.bytes == free) else {
             return Ok(());

@@ -20,7 +20,7 @@ use crate::driver::{Driver, StreamId};
 use super::rmm::fixed_size::FixedSize;
 use super::rmm_pool::RmmPool;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Served};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl RmmBinning {
     }
 
     /// Takes the initial memory at the first request.
-    fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn begin(&mut self, device: &mut dyn Driver) -> Served {
         if self.begun {
             return Ok(());
         }
@@ -63,13 +63,13 @@ impl RmmBinning {
         taken
     }
 
-    fn take_first_memory(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn take_first_memory(&mut self, device: &mut dyn Driver) -> Served {
         self.pool.begin(device)?;
         let mut bins = self.bins.iter_mut();
         bins.try_for_each(|bin| bin.begin(device, &mut self.pool))
     }
 
-    fn return_idle_memory(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn return_idle_memory(&mut self, device: &mut dyn Driver) -> Served {
         for bin in &mut self.bins {
             bin.return_idle_chunks(device, &mut self.pool)?;
         }
@@ -101,12 +101,7 @@ fn take_exponent(
 }
 
 impl Policy for RmmBinning {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         self.begin(device)?;
         match bin_for(&mut self.bins, bytes) {
             Some(bin) => bin.malloc(device, &mut self.pool, stream),
@@ -114,14 +109,14 @@ impl Policy for RmmBinning {
         }
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         match bin_for(&mut self.bins, block.bytes) {
             Some(bin) => bin.free(device, block),
             None => self.pool.free(device, block),
         }
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         self.return_idle_memory(device)?;
         if self.pool.is_empty() {
             self.begun = false;

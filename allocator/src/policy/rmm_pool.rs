@@ -28,7 +28,7 @@ use super::rmm::free_list::{CoalescingFreeList, FreeBlock};
 use super::rmm::stream_ordered::StreamOrdered;
 use super::rmm::{ALIGNMENT, block_bytes, half_of_free_memory};
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Refusal, Served};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl RmmPool {
     }
 
     /// Takes the initial memory at the first request.
-    pub(super) fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn begin(&mut self, device: &mut dyn Driver) -> Served {
         if self.begun {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl RmmPool {
         device: &mut dyn Driver,
         mut wanted: u64,
         needed: u64,
-    ) -> Result<FreeBlock, Refusal> {
+    ) -> Served<FreeBlock> {
         loop {
             match device.malloc(wanted).map_err(Refusal::from) {
                 Ok(addr) => {
@@ -125,7 +125,7 @@ impl RmmPool {
     }
 
     /// Grows for a request that no list can serve. All free memory is in one list then.
-    fn grow(&mut self, device: &mut dyn Driver, request: u64) -> Result<FreeBlock, Refusal> {
+    fn grow(&mut self, device: &mut dyn Driver, request: u64) -> Served<FreeBlock> {
         if self.growth(request).is_none() {
             self.reclaim(device, request)?;
         }
@@ -147,7 +147,7 @@ impl RmmPool {
     }
 
     /// Returns idle chunks until a request fits the limit.
-    fn reclaim(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
+    fn reclaim(&mut self, device: &mut dyn Driver, request: u64) -> Served {
         let Some(maximum) = self.maximum.filter(|&maximum| request <= maximum) else {
             return Ok(());
         };
@@ -178,7 +178,7 @@ impl RmmPool {
     }
 
     /// Returns an idle chunk to the device.
-    fn return_chunk(&mut self, device: &mut dyn Driver, addr: DeviceAddr) -> Result<(), Refusal> {
+    fn return_chunk(&mut self, device: &mut dyn Driver, addr: DeviceAddr) -> Served {
         let Some(&bytes) = self.chunks.get(&addr) else {
             return Ok(());
         };
@@ -209,12 +209,7 @@ fn take_aligned(
 }
 
 impl Policy for RmmPool {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         self.begin(device)?;
         let bytes = block_bytes(bytes);
         let seat = self.free.seat(device, stream)?;
@@ -228,14 +223,10 @@ impl Policy for RmmPool {
                 chunk.addr
             }
         };
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         let freed = FreeBlock {
             addr: block.addr,
             bytes: block.bytes,
@@ -245,7 +236,7 @@ impl Policy for RmmPool {
     }
 
     /// Returns the idle chunks.
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         let idle = self.idle_chunks();
         if !idle.is_empty() {
             self.free.synchronize(device)?;

@@ -11,7 +11,7 @@ use crate::base::check::Violation;
 use crate::driver::{Driver, StreamId};
 
 use super::fence::{Fence, Fences, Users};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Refusal, Served};
 
 /// A freed block that other streams may still use.
 #[derive(Debug)]
@@ -62,17 +62,12 @@ impl<P: Policy + Clone> StreamSafe<P> {
     }
 
     /// Requests memory from the stream's policy, which knows only the default stream.
-    fn ask(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn ask(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let block = self.of(stream).malloc(device, bytes, StreamId::DEFAULT)?;
         Ok(Block { stream, ..block })
     }
 
-    fn take_back(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn take_back(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         let own = Block {
             stream: StreamId::DEFAULT,
             ..block
@@ -81,7 +76,7 @@ impl<P: Policy + Clone> StreamSafe<P> {
     }
 
     /// Frees the waiting blocks of a stream that no other stream uses any more.
-    fn collect(&mut self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
+    fn collect(&mut self, device: &mut dyn Driver, stream: StreamId) -> Served {
         let mut still = Vec::new();
         let mut collected = Ok(());
         for one in self.waiting.remove(&stream).unwrap_or_default() {
@@ -104,11 +99,7 @@ impl<P: Policy + Clone> StreamSafe<P> {
         collected
     }
 
-    fn take_back_if_over(
-        &mut self,
-        device: &mut dyn Driver,
-        one: &Waiting,
-    ) -> Result<bool, Refusal> {
+    fn take_back_if_over(&mut self, device: &mut dyn Driver, one: &Waiting) -> Served<bool> {
         let over = one.fence.is_over(device)?;
         if over {
             self.take_back(device, one.block)?;
@@ -116,7 +107,7 @@ impl<P: Policy + Clone> StreamSafe<P> {
         Ok(over)
     }
 
-    fn collect_all(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn collect_all(&mut self, device: &mut dyn Driver) -> Served {
         let streams: Vec<StreamId> = self.waiting.keys().copied().collect();
         streams
             .into_iter()
@@ -125,12 +116,7 @@ impl<P: Policy + Clone> StreamSafe<P> {
 }
 
 impl<P: Policy + Clone> Policy for StreamSafe<P> {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         self.collect(device, stream)?;
         match self.ask(device, bytes, stream) {
             Err(Refusal::OutOfMemory) if self.retries => {
@@ -141,7 +127,7 @@ impl<P: Policy + Clone> Policy for StreamSafe<P> {
         }
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         let Some(users) = self.users.of(block) else {
             return self.take_back(device, block);
         };
@@ -152,17 +138,12 @@ impl<P: Policy + Clone> Policy for StreamSafe<P> {
         Ok(())
     }
 
-    fn record_stream(
-        &mut self,
-        _: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         self.users.add(block, stream);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         self.collect_all(device)?;
         let mut policies = self.streams.values_mut();
         policies.try_for_each(|policy| policy.empty_cache(device))

@@ -21,9 +21,9 @@ mod regions;
 use std::collections::BTreeMap;
 
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, only_default};
+use super::{Block, Policy, Served, only_default};
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 
 use self::regions::Regions;
 
@@ -67,11 +67,7 @@ impl Tlsf {
     }
 
     /// Takes an allocation for this request alone.
-    fn allocate_dedicated(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-    ) -> Result<DeviceAddr, DriverError> {
+    fn allocate_dedicated(&mut self, device: &mut dyn Driver, bytes: u64) -> Status<DeviceAddr> {
         let addr = device.malloc(bytes)?;
         self.dedicated.insert(addr, bytes);
         self.held += bytes;
@@ -84,7 +80,7 @@ impl Tlsf {
         device: &mut dyn Driver,
         bytes: u64,
         preferred: u64,
-    ) -> Result<DeviceAddr, DriverError> {
+    ) -> Status<DeviceAddr> {
         if bytes > preferred {
             return Err(DriverError::OutOfMemory);
         }
@@ -113,7 +109,7 @@ impl Tlsf {
         device: &mut dyn Driver,
         bytes: u64,
         preferred: u64,
-    ) -> Result<(DeviceAddr, u64), DriverError> {
+    ) -> Status<(DeviceAddr, u64)> {
         let left = budget(device).saturating_sub(self.held);
         if left < bytes {
             return Err(DriverError::OutOfMemory);
@@ -154,7 +150,7 @@ impl Tlsf {
     }
 
     /// Returns a block to the device.
-    fn release(&mut self, device: &mut dyn Driver, base: DeviceAddr) -> Result<(), DriverError> {
+    fn release(&mut self, device: &mut dyn Driver, base: DeviceAddr) -> Status {
         let Some(bytes) = self.blocks.get(&base).map(Regions::bytes) else {
             return Ok(());
         };
@@ -191,12 +187,7 @@ impl Tlsf {
 }
 
 impl Policy for Tlsf {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let preferred = self.preferred_block(device);
@@ -211,14 +202,10 @@ impl Policy for Tlsf {
         if taken == Err(DriverError::OutOfMemory) && !prefers_dedicated {
             taken = self.allocate_dedicated(device, bytes);
         }
-        Ok(Block {
-            addr: taken?,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(taken?, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if let Some(&bytes) = self.dedicated.get(&block.addr) {
             device.free(block.addr, bytes)?;
             self.dedicated.remove(&block.addr);
@@ -241,7 +228,7 @@ impl Policy for Tlsf {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         let empty = |(&base, regions): (&DeviceAddr, &Regions)| regions.is_empty().then_some(base);
         let empty: Vec<_> = self.blocks.iter().filter_map(empty).collect();
         for base in empty {

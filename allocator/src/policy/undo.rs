@@ -1,6 +1,6 @@
 //! Driver calls that return resources to the device, which may fail.
 
-use crate::driver::{DeviceAddr, DriverError, MemoryHandle, VirtualMemory};
+use crate::driver::{DeviceAddr, MemoryHandle, Status, VirtualMemory};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -36,7 +36,7 @@ impl Undo {
     }
 
     /// Runs all steps.
-    pub(super) fn run(&mut self, memory: &mut dyn VirtualMemory) -> Result<(), DriverError> {
+    pub(super) fn run(&mut self, memory: &mut dyn VirtualMemory) -> Status {
         while let Some(&step) = self.0.last() {
             match step {
                 Step::Unmap { addr, bytes } => memory.unmap(addr, bytes)?,

@@ -59,7 +59,7 @@ use crate::driver::{Driver, GRANULARITY, PoolSettings, StreamId};
 use self::pool::Pool;
 use super::cuda_async::CudaAsync;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Served};
 
 /// Bytes of addresses to reserve at a time, unless set otherwise.
 const VA_SIZE: u64 = 8 << 40;
@@ -140,25 +140,16 @@ impl Vpmm {
 }
 
 impl Policy for Vpmm {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         if !self.settings.is_pooled(bytes) {
             return self.small.malloc(device, bytes, stream);
         }
         let bytes = bytes.next_multiple_of(self.settings.page_size);
         let addr = self.pool.malloc(device, bytes, stream)?;
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if self.pool.has(block) {
             self.pool.free(device, block)
         } else {
@@ -166,7 +157,7 @@ impl Policy for Vpmm {
         }
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         self.small.empty_cache(device)?;
         self.pool.empty(device)
     }

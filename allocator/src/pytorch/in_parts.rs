@@ -11,7 +11,7 @@
 use super::retry_ladder::Step;
 use super::segment::Supply;
 use super::{PyTorch, Request};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, Status, StreamId};
 use crate::error::Error;
 
 /// How far a request has come.
@@ -113,7 +113,7 @@ impl<D: Driver> PyTorch<D> {
     pub fn resume(
         &mut self,
         pending: Pending,
-        answer: Result<DeviceAddr, DriverError>,
+        answer: Status<DeviceAddr>,
     ) -> Result<Progress, Error> {
         let room = self.ensure_room();
         // Its private pool may be gone by now.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::driver::{
-    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, VirtualMemory,
+    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, Status, VirtualMemory,
 };
 
 /// The state of one page of addresses.
@@ -46,11 +46,7 @@ pub(super) enum LaterFailures {
 
 impl ExpandableSegment {
     /// Reserves addresses for `bytes` bytes, rounded up to whole pages.
-    pub(super) fn reserve(
-        vm: &mut dyn VirtualMemory,
-        bytes: u64,
-        page_size: u64,
-    ) -> Result<Self, DriverError> {
+    pub(super) fn reserve(vm: &mut dyn VirtualMemory, bytes: u64, page_size: u64) -> Status<Self> {
         let page_count = bytes.div_ceil(page_size);
         let base = vm.reserve(page_count.saturating_mul(page_size))?;
         Ok(Self {
@@ -94,7 +90,7 @@ impl ExpandableSegment {
         failures: LaterFailures,
         addr: DeviceAddr,
         bytes: u64,
-    ) -> Result<Option<u64>, DriverError> {
+    ) -> Status<Option<u64>> {
         let first = self.page_of(addr);
         let pages = first..first + bytes.div_ceil(self.page_size) as usize;
         if self.pages.len() < pages.end {
@@ -139,7 +135,7 @@ impl ExpandableSegment {
         &mut self,
         vm: &mut dyn VirtualMemory,
         pages: Range<usize>,
-    ) -> (DeviceAddr, u64, Result<(), DriverError>) {
+    ) -> (DeviceAddr, u64, Status) {
         let addr = self.addr_of(pages.start);
         let mut outcome = Ok(());
         let mut unmapped = 0;
@@ -163,7 +159,7 @@ impl ExpandableSegment {
         kind: HandleKind,
         addr: DeviceAddr,
         bytes: u64,
-    ) -> Result<(DeviceAddr, Vec<SharedHandle>), DriverError> {
+    ) -> Status<(DeviceAddr, Vec<SharedHandle>)> {
         let first = self.page_of(addr);
         let end = self.page_of(addr.offset(bytes - 1)) + 1;
         let handles = self.pages[first..end].iter().map(|page| match *page {
@@ -174,10 +170,7 @@ impl ExpandableSegment {
     }
 
     /// Returns the memory of leftover pages.
-    pub(super) fn return_leftovers(
-        &mut self,
-        vm: &mut dyn VirtualMemory,
-    ) -> Result<(), DriverError> {
+    pub(super) fn return_leftovers(&mut self, vm: &mut dyn VirtualMemory) -> Status {
         for page in 0..self.pages.len() {
             if matches!(self.pages[page], Page::Created(_) | Page::Stray(_)) {
                 self.empty(vm, page)?;
@@ -187,7 +180,7 @@ impl ExpandableSegment {
     }
 
     /// Frees the addresses. Nothing may be mapped.
-    pub(super) fn free_addresses(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
+    pub(super) fn free_addresses(&mut self, vm: &mut dyn VirtualMemory) -> Status {
         self.free_pending = true;
         self.return_leftovers(vm)?;
         vm.free_address(self.base, self.bytes())
@@ -204,7 +197,7 @@ impl ExpandableSegment {
         vm: &mut dyn VirtualMemory,
         kind: HandleKind,
         pages: Range<usize>,
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         for page in pages {
             if self.pages[page] == Page::Empty {
                 self.pages[page] = Page::Created(vm.create(self.page_size, kind)?);
@@ -214,11 +207,7 @@ impl ExpandableSegment {
     }
 
     /// Maps the memory of the pages, then enables access to the whole range.
-    fn map_created(
-        &mut self,
-        vm: &mut dyn VirtualMemory,
-        pages: Range<usize>,
-    ) -> Result<(), DriverError> {
+    fn map_created(&mut self, vm: &mut dyn VirtualMemory, pages: Range<usize>) -> Status {
         for page in pages.clone() {
             if let Page::Created(handle) = self.pages[page] {
                 vm.map(self.addr_of(page), self.page_size, handle)?;
@@ -245,7 +234,7 @@ impl ExpandableSegment {
     }
 
     /// Empties a page, one step after the other.
-    fn empty(&mut self, vm: &mut dyn VirtualMemory, page: usize) -> Result<(), DriverError> {
+    fn empty(&mut self, vm: &mut dyn VirtualMemory, page: usize) -> Status {
         if let Page::Mapped(handle) | Page::Stray(handle) = self.pages[page] {
             vm.unmap(self.addr_of(page), self.page_size)?;
             self.pages[page] = Page::Created(handle);

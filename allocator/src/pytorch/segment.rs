@@ -5,7 +5,7 @@
 use super::block::Block;
 use super::private_pool::PoolStatistics;
 use super::{BlockId, PyTorch, Request, ShelfId};
-use crate::driver::{DeviceAddr, Driver, DriverError};
+use crate::driver::{DeviceAddr, Driver, DriverError, Status};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
 
@@ -72,7 +72,7 @@ impl<D: Driver> PyTorch<D> {
     /// no memory.
     pub(super) fn add_segment(
         &mut self,
-        answer: Result<DeviceAddr, DriverError>,
+        answer: Status<DeviceAddr>,
         request: &Request,
     ) -> Result<Option<BlockId>, Error> {
         match answer {

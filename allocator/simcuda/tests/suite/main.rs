@@ -12,4 +12,5 @@ mod cuda_device;
 mod cuda_device_allocators;
 mod cuda_device_failures;
 mod functions;
+mod transcripts;
 mod verified;

@@ -3,7 +3,7 @@
 
 use super::{CudaDevice, KernelId, Launch};
 use crate::driver::contents::{self, Contents, WORD};
-use crate::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, EventId, Status, StreamId};
 
 /// The kernels, and a mismatch count in device memory for each pending check.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Kernels {
 
 impl CudaDevice {
     /// Returns the kernels and compiles them on first use.
-    fn contents(&mut self) -> Result<&mut Kernels, DriverError> {
+    fn contents(&mut self) -> Status<&mut Kernels> {
         if self.contents.is_none() {
             let module = self.load_module(contents::PTX)?;
             let fill = self.kernel(module, contents::FILL)?;
@@ -40,7 +40,7 @@ impl CudaDevice {
     }
 
     /// Zeroes the first `count` counts before any later work.
-    fn clear_counts(&mut self, counts: DeviceAddr, count: usize) -> Result<(), DriverError> {
+    fn clear_counts(&mut self, counts: DeviceAddr, count: usize) -> Status {
         self.fill_bytes(counts, 0, count as u64 * WORD, StreamId::DEFAULT)?;
         self.synchronize_stream(StreamId::DEFAULT)
     }
@@ -53,7 +53,7 @@ fn launch(words: u64) -> Launch {
     }
 }
 
-fn bytes_of(words: u64) -> Result<u64, DriverError> {
+fn bytes_of(words: u64) -> Status<u64> {
     words.checked_mul(WORD).ok_or(DriverError::InvalidValue)
 }
 
@@ -61,26 +61,14 @@ impl Contents for CudaDevice {
     /// 512 KiB of counts.
     const CHECKS: usize = 1 << 16;
 
-    fn fill(
-        &mut self,
-        addr: DeviceAddr,
-        words: u64,
-        seed: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError> {
+    fn fill(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status {
         self.ensure_held(addr, bytes_of(words)?)?;
         let fill = self.contents()?.fill;
         // SAFETY: the kernel takes these three arguments and writes the words at `addr`, which are held.
         unsafe { self.launch(fill, stream, launch(words), &[addr.0, words, seed]) }
     }
 
-    fn check(
-        &mut self,
-        addr: DeviceAddr,
-        words: u64,
-        seed: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError> {
+    fn check(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status {
         self.ensure_held(addr, bytes_of(words)?)?;
         let kernels = self.contents()?;
         if kernels.under_way >= Self::CHECKS {
@@ -96,13 +84,13 @@ impl Contents for CudaDevice {
         Ok(())
     }
 
-    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError> {
+    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Status {
         let end = self.contents()?.end;
         self.record_event(end, stream)?;
         self.wait_event(follower, end)
     }
 
-    fn mismatches(&mut self) -> Result<Vec<u64>, DriverError> {
+    fn mismatches(&mut self) -> Status<Vec<u64>> {
         self.synchronize_device()?;
         let Some(Kernels {
             counts, under_way, ..

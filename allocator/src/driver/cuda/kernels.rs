@@ -4,7 +4,7 @@
 use std::ffi::CString;
 
 use super::{CudaDevice, size};
-use crate::driver::{DeviceAddr, DriverError, StreamId};
+use crate::driver::{DeviceAddr, DriverError, Status, StreamId};
 
 /// Code loaded by [`CudaDevice::load_module`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if the code contains a zero byte; the driver's error if it is invalid.
-    pub fn load_module(&mut self, ptx: &str) -> Result<ModuleId, DriverError> {
+    pub fn load_module(&mut self, ptx: &str) -> Status<ModuleId> {
         let ptx = CString::new(ptx).map_err(|_| DriverError::InvalidValue)?;
         let answer = self.context.load_module(&ptx);
         let module = self.note(answer)?;
@@ -41,7 +41,7 @@ impl CudaDevice {
     /// # Errors
     /// [`DriverError::InvalidValue`] if there is no such module; the driver's error if there is no such
     /// kernel.
-    pub fn kernel(&mut self, module: ModuleId, name: &str) -> Result<KernelId, DriverError> {
+    pub fn kernel(&mut self, module: ModuleId, name: &str) -> Status<KernelId> {
         let name = CString::new(name).map_err(|_| DriverError::InvalidValue)?;
         let module = self.modules.get(module.0).copied();
         let module = module.ok_or(DriverError::InvalidValue)?;
@@ -65,7 +65,7 @@ impl CudaDevice {
         stream: StreamId,
         shape: Launch,
         arguments: &[u64],
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         let kernel = self.kernels.get(kernel.0).copied();
         let kernel = kernel.ok_or(DriverError::InvalidValue)?;
         let stream = self.stream(stream)?;
@@ -84,7 +84,7 @@ impl CudaDevice {
         byte: u8,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         self.ensure_held(addr, bytes)?;
         let stream = self.stream(stream)?;
         let answer = self.context.fill_bytes(addr.0, byte, size(bytes)?, stream);
@@ -101,7 +101,7 @@ impl CudaDevice {
         word: u32,
         count: u64,
         stream: StreamId,
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         self.ensure_held(addr, count.saturating_mul(4))?;
         let stream = self.stream(stream)?;
         let answer = self.context.fill_words(addr.0, word, size(count)?, stream);
@@ -112,7 +112,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`CudaDevice::fill_bytes`].
-    pub fn read(&mut self, addr: DeviceAddr, to: &mut [u8]) -> Result<(), DriverError> {
+    pub fn read(&mut self, addr: DeviceAddr, to: &mut [u8]) -> Status {
         self.ensure_held(addr, to.len() as u64)?;
         let answer = self.context.copy_to_host(to, addr.0);
         self.note(answer)
@@ -122,7 +122,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`CudaDevice::fill_bytes`].
-    pub fn write(&mut self, addr: DeviceAddr, from: &[u8]) -> Result<(), DriverError> {
+    pub fn write(&mut self, addr: DeviceAddr, from: &[u8]) -> Status {
         self.ensure_held(addr, from.len() as u64)?;
         let answer = self.context.copy_to_device(addr.0, from);
         self.note(answer)
@@ -132,7 +132,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if it is not.
-    pub(super) fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    pub(super) fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Status {
         match self.held.covers(addr, bytes) {
             true => Ok(()),
             false => Err(DriverError::InvalidValue),

@@ -5,17 +5,19 @@ use super::context::{PoolAttribute, Pools};
 use super::streams::FREE_STREAM;
 use super::symbols::Pool;
 use super::{CudaDevice, size};
-use crate::driver::{DeviceAddr, DriverError, PoolSettings, PoolUsage, StreamId, StreamOrdered};
+use crate::driver::{
+    DeviceAddr, DriverError, PoolSettings, PoolUsage, Status, StreamId, StreamOrdered,
+};
 
 impl CudaDevice {
-    pub(super) fn pool_calls(&self) -> Result<Pools<'_>, DriverError> {
+    pub(super) fn pool_calls(&self) -> Status<Pools<'_>> {
         let calls = self.pools.ok_or(DriverError::NotSupported)?;
         let context = &self.context;
         Ok(Pools { context, calls })
     }
 
     /// Returns the pool and creates it on first use.
-    fn pool(&mut self) -> Result<Pool, DriverError> {
+    fn pool(&mut self) -> Status<Pool> {
         if let Some(pool) = self.pool {
             return Ok(pool);
         }
@@ -27,7 +29,7 @@ impl CudaDevice {
     }
 
     /// Gives the peers access to memory of the pool, if it exists.
-    pub(super) fn open_pool_to_peers(&mut self) -> Result<(), DriverError> {
+    pub(super) fn open_pool_to_peers(&mut self) -> Status {
         let Some(pool) = self.pool.filter(|_| !self.peers.is_empty()) else {
             return Ok(());
         };
@@ -37,7 +39,7 @@ impl CudaDevice {
 }
 
 impl StreamOrdered for CudaDevice {
-    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError> {
+    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Status<DeviceAddr> {
         if bytes == 0 {
             return Err(DriverError::InvalidValue);
         }
@@ -48,12 +50,7 @@ impl StreamOrdered for CudaDevice {
         Ok(addr)
     }
 
-    fn pool_free(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<(), DriverError> {
+    fn pool_free(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status {
         if self.held.pool_blocks.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -64,12 +61,12 @@ impl StreamOrdered for CudaDevice {
         Ok(())
     }
 
-    fn free_stream(&mut self) -> Result<StreamId, DriverError> {
+    fn free_stream(&mut self) -> Status<StreamId> {
         self.stream(FREE_STREAM)?;
         Ok(FREE_STREAM)
     }
 
-    fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError> {
+    fn set_pool(&mut self, settings: PoolSettings) -> Status {
         use PoolAttribute as Of;
         let pool = self.pool()?;
         let PoolSettings {
@@ -98,21 +95,21 @@ impl StreamOrdered for CudaDevice {
         self.note(answer)
     }
 
-    fn pool_reserved(&mut self) -> Result<u64, DriverError> {
+    fn pool_reserved(&mut self) -> Status<u64> {
         let pool = self.pool()?;
         let reserved = PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
         let answer = self.pool_calls()?.bytes(pool, reserved);
         self.note(answer)
     }
 
-    fn pool_usage(&mut self) -> Result<PoolUsage, DriverError> {
+    fn pool_usage(&mut self) -> Status<PoolUsage> {
         let pool = self.pool()?;
         let answer = self.pool_calls()?.usage(pool);
         self.note(answer)
     }
 
     /// CUDA accepts only 0 as a new peak.
-    fn reset_pool_peaks(&mut self) -> Result<(), DriverError> {
+    fn reset_pool_peaks(&mut self) -> Status {
         let pool = self.pool()?;
         let peaks = [
             PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
@@ -125,7 +122,7 @@ impl StreamOrdered for CudaDevice {
         Ok(())
     }
 
-    fn trim_pool(&mut self, keep: u64) -> Result<(), DriverError> {
+    fn trim_pool(&mut self, keep: u64) -> Status {
         let pool = self.pool()?;
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let answer = self.pool_calls()?.trim(pool, keep);

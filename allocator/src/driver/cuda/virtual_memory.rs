@@ -3,18 +3,18 @@
 use super::context::VirtualMemory as Calls;
 use super::{CudaDevice, size};
 use crate::driver::{
-    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, VirtualMemory,
+    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, Status, VirtualMemory,
 };
 
 impl CudaDevice {
-    fn virtual_memory_calls(&self) -> Result<Calls<'_>, DriverError> {
+    fn virtual_memory_calls(&self) -> Status<Calls<'_>> {
         let calls = self.virtual_memory.ok_or(DriverError::NotSupported)?;
         let context = &self.context;
         Ok(Calls { context, calls })
     }
 
     /// Gives the peers access to existing mappings.
-    pub(super) fn open_mappings_to_peers(&mut self) -> Result<(), DriverError> {
+    pub(super) fn open_mappings_to_peers(&mut self) -> Status {
         let mapped: Vec<_> = self.held.mappings.iter().map(|(&a, &b)| (a, b)).collect();
         mapped
             .into_iter()
@@ -23,14 +23,14 @@ impl CudaDevice {
 }
 
 impl VirtualMemory for CudaDevice {
-    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let answer = self.virtual_memory_calls()?.reserve(size(bytes)?);
         let addr = DeviceAddr(self.note(answer)?);
         self.held.reservations.insert(addr, bytes);
         Ok(addr)
     }
 
-    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         if self.held.reservations.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -43,7 +43,7 @@ impl VirtualMemory for CudaDevice {
     }
 
     /// Refuses fabric handles without a driver call if the device does not support them.
-    fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
+    fn create(&mut self, bytes: u64, kind: HandleKind) -> Status<MemoryHandle> {
         let kind = self.private.is_none().then_some(kind);
         if kind == Some(HandleKind::Fabric) && !self.has_fabric {
             return Err(DriverError::NotSupported);
@@ -55,7 +55,7 @@ impl VirtualMemory for CudaDevice {
         Ok(handle)
     }
 
-    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status {
         if self.held.handles.get(&handle) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -69,11 +69,7 @@ impl VirtualMemory for CudaDevice {
 
     /// Exports a handle as a file only once, so that equal memory has equal names.
     #[cfg(unix)]
-    fn export(
-        &mut self,
-        handle: MemoryHandle,
-        kind: HandleKind,
-    ) -> Result<SharedHandle, DriverError> {
+    fn export(&mut self, handle: MemoryHandle, kind: HandleKind) -> Status<SharedHandle> {
         use std::os::fd::AsRawFd as _;
 
         if !self.held.handles.contains_key(&handle) {
@@ -97,7 +93,7 @@ impl VirtualMemory for CudaDevice {
     }
 
     #[cfg(unix)]
-    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Status<MemoryHandle> {
         let calls = self.virtual_memory_calls()?;
         let answer = match shared {
             SharedHandle::Fabric(name) => calls.import_over_fabric(&name),
@@ -108,12 +104,7 @@ impl VirtualMemory for CudaDevice {
         Ok(handle)
     }
 
-    fn map(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError> {
+    fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status {
         if self.held.handles.get(&handle) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -124,13 +115,13 @@ impl VirtualMemory for CudaDevice {
         Ok(())
     }
 
-    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         let calls = self.virtual_memory_calls()?;
         let answer = calls.set_access(addr.0, size(bytes)?, &self.peers);
         self.note(answer)
     }
 
-    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         if self.held.mappings.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use super::{CudaDevice, KernelId, Launch};
-use crate::driver::DriverError;
+use crate::driver::Status;
 use crate::driver::work::{self, Kernel, Work};
 
 impl CudaDevice {
     /// Returns the kernel and compiles it on first use.
-    fn busy(&mut self) -> Result<KernelId, DriverError> {
+    fn busy(&mut self) -> Status<KernelId> {
         if let Some(busy) = self.busy {
             return Ok(busy);
         }
@@ -21,7 +21,7 @@ impl CudaDevice {
 }
 
 impl Work for CudaDevice {
-    fn submit(&mut self, kernel: Kernel) -> Result<(), DriverError> {
+    fn submit(&mut self, kernel: Kernel) -> Status {
         let busy = self.busy()?;
         let shape = Launch {
             blocks: 1,

@@ -10,7 +10,7 @@ use super::clearing::{Clearing, Returned};
 use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
 use crate::driver::work::{Kernel, Timeline};
-use crate::driver::{DriverError, StreamId};
+use crate::driver::{Status, StreamId};
 
 /// The cost of each kind of call, zero by default.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -167,7 +167,7 @@ impl Clock {
 
 impl Hook for Clock {
     /// Advances the clock by the cost of the call.
-    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Status {
         let ns = self.charge(kind, bytes);
         self.advance(kind, ns);
         Ok(())

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::driver::DriverError;
 use crate::driver::calls::CallKind;
 use crate::driver::tap::Hook;
+use crate::driver::{DriverError, Status};
 
 /// Decides which calls fail. A failed call has no effect.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Faults {
 
 impl Hook for Faults {
     /// Fails the call if it is the planned one.
-    fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
+    fn before(&mut self, kind: CallKind, _: u64) -> Status {
         self.last_error()?;
         match self.planned.front_mut() {
             Some(next) if next.calls > 0 => next.calls -= 1,
@@ -93,7 +93,7 @@ impl Hook for Faults {
         Ok(())
     }
 
-    fn last_error(&self) -> Result<(), DriverError> {
+    fn last_error(&self) -> Status {
         self.sticky.clone().map_or(Ok(()), Err)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cost::{Clock, Costs};
 use super::faults::Faults;
-use crate::driver::DriverError;
+use crate::driver::Status;
 use crate::driver::calls::{Call, CallCounts, CallKind};
 use crate::driver::tap::{Hook, Tap};
 use crate::driver::work::Kernel;
@@ -33,7 +33,7 @@ impl Instruments {
 }
 
 impl Hook for Instruments {
-    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Status {
         if !self.charges_calls {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl Hook for Instruments {
         self.clock.submit(kernel);
     }
 
-    fn last_error(&self) -> Result<(), DriverError> {
+    fn last_error(&self) -> Status {
         self.faults.last_error()
     }
 

@@ -1,9 +1,9 @@
 //! A limit on the memory held from a device.
 
 use super::held::Held;
-use crate::driver::DriverError;
 use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
+use crate::driver::{DriverError, Status};
 
 /// Refuses requests that would exceed a limit, as a smaller device would. It does not limit the device's
 /// pool, which reserves memory on its own.
@@ -40,7 +40,7 @@ impl Limit {
 }
 
 impl Hook for Limit {
-    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Status {
         let takes = matches!(kind, CallKind::Malloc | CallKind::Create);
         if takes && !self.allows(bytes) {
             return Err(DriverError::OutOfMemory);

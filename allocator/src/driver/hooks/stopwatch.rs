@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::driver::DriverError;
+use crate::driver::Status;
 use crate::driver::calls::CallKind;
 use crate::driver::tap::Hook;
 
@@ -38,7 +38,7 @@ impl Stopwatch {
 }
 
 impl Hook for Stopwatch {
-    fn before(&mut self, _: CallKind, _: u64) -> Result<(), DriverError> {
+    fn before(&mut self, _: CallKind, _: u64) -> Status {
         self.begun = Instant::now();
         Ok(())
     }

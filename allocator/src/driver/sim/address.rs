@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
 use self::cuda::Chunks;
-use crate::driver::{DeviceAddr, DriverError, GRANULARITY};
+use crate::driver::{DeviceAddr, DriverError, GRANULARITY, Status};
 
 /// How addresses are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -200,7 +200,7 @@ impl AddressSpace {
     }
 
     /// Places a range of `bytes`, a multiple of the granularity.
-    pub(super) fn place(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    pub(super) fn place(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let start = match &mut self.0 {
             Ranges::Up { next } => {
                 let start = *next;
@@ -237,7 +237,7 @@ impl AddressSpace {
 
     /// Places a reservation of `bytes`, a multiple of the granularity. Only `cuda` treats reservations
     /// differently.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    pub(super) fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
         match &mut self.0 {
             Ranges::Cuda(chunks) => chunks.reserve(bytes).map(DeviceAddr),
             _ => self.place(bytes),
@@ -273,7 +273,7 @@ fn join_gap(free: &mut BTreeMap<u64, u64>, mut start: u64, mut bytes: u64) {
 
 impl Recording {
     /// Returns the next placement if its size matches and its range is vacant.
-    fn place(&mut self, bytes: u64) -> Result<u64, DriverError> {
+    fn place(&mut self, bytes: u64) -> Status<u64> {
         let placed = self.next.front().and_then(|recorded| {
             let recorded_bytes = recorded
                 .bytes

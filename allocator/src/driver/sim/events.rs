@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use foldhash::fast::FixedState;
 
 use crate::driver::work::{Kernel, Timeline};
-use crate::driver::{DriverError, EventId, StreamId};
+use crate::driver::{DriverError, EventId, Status, StreamId};
 
 #[derive(Debug)]
 struct Stream {
@@ -174,13 +174,13 @@ impl Streams {
         streams.all(|stream| stream.completed == stream.recorded)
     }
 
-    pub(super) fn create(&mut self) -> Result<EventId, DriverError> {
+    pub(super) fn create(&mut self) -> Status<EventId> {
         let id = u32::try_from(self.events.len()).map_err(|_| DriverError::OutOfMemory)?;
         self.events.push(None);
         Ok(EventId(id))
     }
 
-    pub(super) fn record(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+    pub(super) fn record(&mut self, event: EventId, stream: StreamId) -> Status {
         self.recording(event)?;
         let due_ns = self.timeline.until(stream);
         let stream = self.place(stream);
@@ -201,7 +201,7 @@ impl Streams {
     }
 
     /// Makes later work of `stream` wait for `event`.
-    pub(super) fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+    pub(super) fn wait(&mut self, stream: StreamId, event: EventId) -> Status {
         let Some(recording) = self.recording(event)?.cloned() else {
             return Ok(());
         };
@@ -232,7 +232,7 @@ impl Streams {
         self.progress(other).1 >= ticket || waited.is_some_and(|&known| known >= ticket)
     }
 
-    pub(super) fn is_complete(&self, event: EventId) -> Result<bool, DriverError> {
+    pub(super) fn is_complete(&self, event: EventId) -> Status<bool> {
         let Some(recording) = self.recording(event)? else {
             return Ok(true);
         };
@@ -240,7 +240,7 @@ impl Streams {
     }
 
     /// Completes an event and all earlier ones of its stream.
-    pub(super) fn complete_through(&mut self, event: EventId) -> Result<(), DriverError> {
+    pub(super) fn complete_through(&mut self, event: EventId) -> Status {
         let Some(recording) = self.recording(event)? else {
             return Ok(());
         };
@@ -261,7 +261,7 @@ impl Streams {
         })
     }
 
-    fn recording(&self, event: EventId) -> Result<Option<&Recording>, DriverError> {
+    fn recording(&self, event: EventId) -> Status<Option<&Recording>> {
         let recording = self.events.get(event.0 as usize).map(Option::as_ref);
         recording.ok_or(DriverError::InvalidValue)
     }

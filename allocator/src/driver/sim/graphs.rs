@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::driver::{DriverError, GraphNode, StreamCapture, StreamId};
+use crate::driver::{DriverError, GraphNode, Status, StreamCapture, StreamId};
 
 /// What streams capture, and the nodes of all captures.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Graphs {
         self.captures.get(&stream).cloned()
     }
 
-    pub(super) fn dependencies(&self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+    pub(super) fn dependencies(&self, node: GraphNode) -> Status<Vec<GraphNode>> {
         let found = self.dependencies.get(&node).cloned();
         found.ok_or(DriverError::InvalidValue)
     }

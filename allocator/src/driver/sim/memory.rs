@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::FixedState;
 
 use super::PhysicalRange;
-use crate::driver::{DeviceAddr, DriverError, GRANULARITY, MemoryHandle, MemoryInfo};
+use crate::driver::{DeviceAddr, DriverError, GRANULARITY, MemoryHandle, MemoryInfo, Status};
 
 #[derive(Debug)]
 struct Physical {
@@ -94,7 +94,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn ensure_free(&self, bytes: u64) -> Result<(), DriverError> {
+    pub(super) fn ensure_free(&self, bytes: u64) -> Status {
         let others = self.used.checked_add(self.foreign);
         match others.and_then(|others| others.checked_add(bytes)) {
             Some(wanted) if wanted <= self.usable() => Ok(()),
@@ -112,11 +112,7 @@ impl Memory {
         self.allocations.get(&addr).copied()
     }
 
-    pub(super) fn remove_allocation(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
+    pub(super) fn remove_allocation(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         if self.allocation_at(addr) != Some(bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -139,11 +135,7 @@ impl Memory {
         self.reservations.insert(addr, bytes);
     }
 
-    pub(super) fn remove_reservation(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
+    pub(super) fn remove_reservation(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         let whole = self.reservations.get(&addr) == Some(&bytes);
         if !whole || self.overlaps_a_mapping(addr, bytes) {
             return Err(DriverError::InvalidValue);
@@ -152,7 +144,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, bytes: u64) -> Result<MemoryHandle, DriverError> {
+    pub(super) fn create(&mut self, bytes: u64) -> Status<MemoryHandle> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
             return Err(DriverError::InvalidValue);
         }
@@ -169,7 +161,7 @@ impl Memory {
         Ok(handle)
     }
 
-    pub(super) fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+    pub(super) fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status {
         match self.handles.get_mut(&handle) {
             Some(physical) if !physical.released && physical.bytes == bytes => {
                 physical.released = true;
@@ -180,12 +172,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn map(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError> {
+    pub(super) fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status {
         if !addr.0.is_multiple_of(GRANULARITY)
             || !self.is_reserved(addr, bytes)
             || self.overlaps_a_mapping(addr, bytes)
@@ -202,7 +189,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    pub(super) fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         let handle = match self.mappings.get(&addr) {
             Some(mapping) if mapping.bytes == bytes => mapping.handle,
             _ => return Err(DriverError::InvalidValue),
@@ -216,7 +203,7 @@ impl Memory {
     }
 
     /// Fails unless mappings cover all of `bytes` from `addr`.
-    pub(super) fn ensure_mapped(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    pub(super) fn ensure_mapped(&self, addr: DeviceAddr, bytes: u64) -> Status {
         let end = addr.0.saturating_add(bytes);
         let mut covered = addr.0;
         for (start, mapping) in self.mappings.range(addr..DeviceAddr(end)) {

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 use crate::base::gaps::Gaps;
-use crate::driver::{DeviceAddr, DriverError, GRANULARITY};
+use crate::driver::{DeviceAddr, DriverError, GRANULARITY, Status};
 
 /// Allocations start at and occupy multiples of it, in bytes.
 const UNIT: u64 = 512;
@@ -61,11 +61,7 @@ impl SharedPages {
 
     /// Frees an allocation. Returns its page if that was the last allocation in it; the page is then no longer
     /// among these.
-    pub(super) fn give(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-    ) -> Result<Option<DeviceAddr>, DriverError> {
+    pub(super) fn give(&mut self, addr: DeviceAddr, bytes: u64) -> Status<Option<DeviceAddr>> {
         let (start, bytes) = (addr.0, bytes.next_multiple_of(UNIT));
         if self.live.get(&start) != Some(&bytes) {
             return Err(DriverError::InvalidValue);

@@ -6,9 +6,9 @@
 use std::str::FromStr;
 
 use super::chunks::GRANULE;
-use crate::driver::{DeviceAddr, Driver, DriverError};
-use crate::policy::Refusal;
+use crate::driver::{DeviceAddr, Driver, DriverError, Status};
 use crate::policy::settings::{PolicySettings, PolicySettingsError};
+use crate::policy::{Refusal, Served};
 
 /// First region of a pool that grows, and the granularity of limits: 2 MiB.
 const MIN_REGION: u64 = 2 << 20;
@@ -141,7 +141,7 @@ impl Supply {
         &mut self,
         device: &mut dyn Driver,
         request: u64,
-    ) -> Result<(DeviceAddr, u64), Refusal> {
+    ) -> Served<(DeviceAddr, u64)> {
         let available = self.available(device);
         if request > available {
             return Err(Refusal::OutOfMemory);
@@ -178,7 +178,7 @@ impl Supply {
         &mut self,
         device: &mut dyn Driver,
         (addr, bytes): (DeviceAddr, u64),
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         device.free(addr, bytes)?;
         self.held -= bytes;
         Ok(())
@@ -213,7 +213,7 @@ mod tests {
     }
 
     /// Bytes of the regions taken for these requests.
-    fn regions(supply: &mut Supply, capacity: u64, requests: &[u64]) -> Vec<Result<u64, Refusal>> {
+    fn regions(supply: &mut Supply, capacity: u64, requests: &[u64]) -> Vec<Served<u64>> {
         let mut device = SimDevice::new(&SimConfig::with_capacity(capacity));
         let take = |&request| supply.take(&mut device, request).map(|(_, bytes)| bytes);
         requests.iter().map(take).collect()

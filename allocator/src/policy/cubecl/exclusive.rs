@@ -13,10 +13,10 @@
 //! before every 32nd request.
 
 use super::super::settings::{PolicySettings, PolicySettingsError};
-use super::super::{Block, Policy, Refusal, only_default};
+use super::super::{Block, Policy, Refusal, Served, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, Status, StreamId};
 
 /// The largest request of the first bucket: 32 KiB.
 const MIN_BUCKET: u64 = 32 << 10;
@@ -89,7 +89,7 @@ impl ExclusivePages {
     }
 
     /// Lets the buckets count whose period is over.
-    fn look_for_idle_pages(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+    fn look_for_idle_pages(&mut self, device: &mut dyn Driver) -> Status {
         let mut outcome = Ok(());
         for bucket in &mut self.buckets {
             if self.requests - bucket.counted_at >= bucket.period {
@@ -127,7 +127,7 @@ impl Bucket {
     }
 
     /// Takes a free page that is large enough, or a new one.
-    fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<&Page, DriverError> {
+    fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Status<&Page> {
         self.average = self.average * (1.0 - AVERAGE_DECAY) + bytes as f64 * AVERAGE_DECAY;
         let index = match self.most_used(bytes) {
             Some(index) => index,
@@ -147,7 +147,7 @@ impl Bucket {
         least.map(|(index, _)| index)
     }
 
-    fn add_page(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<usize, DriverError> {
+    fn add_page(&mut self, device: &mut dyn Driver, bytes: u64) -> Status<usize> {
         let bytes = (self.average as u64).max(bytes);
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         self.pages.push(Page {
@@ -162,7 +162,7 @@ impl Bucket {
 
     /// Increases the count of all free pages and returns the pages that reach `limit`. A page that the
     /// device does not take back is kept.
-    fn count(&mut self, device: &mut dyn Driver, limit: u32) -> Result<(), DriverError> {
+    fn count(&mut self, device: &mut dyn Driver, limit: u32) -> Status {
         let mut outcome = Ok(());
         self.pages.retain_mut(|page| {
             if !page.is_free {
@@ -184,12 +184,7 @@ impl Bucket {
 }
 
 impl Policy for ExclusivePages {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         if self.buckets.is_empty() {
             self.buckets = buckets(self.max_page.bytes(device));
@@ -202,14 +197,10 @@ impl Policy for ExclusivePages {
         let bucket = self.bucket_for(bytes);
         let bucket = bucket.ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
         let page = bucket.reserve(device, bytes)?;
-        Ok(Block {
-            addr: page.addr,
-            bytes: page.bytes,
-            stream,
-        })
+        Ok(Block::new(page.addr, page.bytes, stream))
     }
 
-    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Served {
         let Some(bucket) = self.bucket_for(block.bytes) else {
             return Ok(());
         };
@@ -220,7 +211,7 @@ impl Policy for ExclusivePages {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         let mut outcome = Ok(());
         for bucket in &mut self.buckets {
             bucket.counted_at = self.requests;

@@ -21,10 +21,10 @@
 use std::collections::BTreeMap;
 
 use super::super::settings::{PolicySettings, PolicySettingsError};
-use super::super::{Block, Policy, Refusal, only_default};
+use super::super::{Block, Policy, Refusal, Served, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 
 /// Pages are quartered while they have at least 32 MiB.
 const QUARTERED_FROM: u64 = 32 << 20;
@@ -100,7 +100,7 @@ impl Pool {
         bytes <= self.max_slice_size || left_over.is_some_and(|left| left * 5 < self.page_size)
     }
 
-    fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Status<DeviceAddr> {
         if let Some(addr) = self.pages.iter_mut().find_map(|page| page.reserve(bytes)) {
             return Ok(addr);
         }
@@ -111,7 +111,7 @@ impl Pool {
     }
 
     /// Returns the unused pages. A page that the device does not take back is kept.
-    fn cleanup(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+    fn cleanup(&mut self, device: &mut dyn Driver) -> Status {
         let mut outcome = Ok(());
         self.pages.retain(|page| {
             if !page.is_free() {
@@ -172,12 +172,7 @@ impl Page {
 }
 
 impl Policy for SubSlices {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         only_default(stream)?;
         if self.pools.is_empty() {
             self.pools = ladder(self.max_page.bytes(device));
@@ -186,14 +181,10 @@ impl Policy for SubSlices {
         let pool = self.pool_for(bytes);
         let pool = pool.ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
         let addr = pool.reserve(device, bytes)?;
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Served {
         let Some(pool) = self.pool_for(block.bytes) else {
             return Ok(());
         };
@@ -204,7 +195,7 @@ impl Policy for SubSlices {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         let mut outcome = Ok(());
         for pool in &mut self.pools {
             outcome = outcome.and(pool.cleanup(device));

@@ -11,7 +11,7 @@ use crate::base::check::{Violation, ensure};
 use crate::base::gaps::Gaps;
 use crate::driver::{DeviceAddr, Driver, HandleKind, MemoryHandle};
 use crate::policy::undo::{Step, Undo};
-use crate::policy::{Refusal, memory_of};
+use crate::policy::{Refusal, Served, memory_of};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 32 << 20;
@@ -56,7 +56,7 @@ impl Arena {
     }
 
     /// Takes the smallest gap, and maps the pages that are missing: those in free memory, then new ones. Returns its start.
-    pub(super) fn place(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<u64, Refusal> {
+    pub(super) fn place(&mut self, device: &mut dyn Driver, bytes: u64) -> Served<u64> {
         self.settle(device)?;
         self.reserve(device)?;
         let (start, length) = self
@@ -79,7 +79,7 @@ impl Arena {
     }
 
     /// Returns free pages to the device until at most `keep` bytes are held.
-    pub(super) fn release(&mut self, device: &mut dyn Driver, keep: u64) -> Result<(), Refusal> {
+    pub(super) fn release(&mut self, device: &mut dyn Driver, keep: u64) -> Served {
         self.settle(device)?;
         while self.held() > keep
             && let Some(handle) = self.spare.pop()
@@ -123,11 +123,11 @@ impl Arena {
     }
 
     /// Retries what a failing device refused.
-    fn settle(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn settle(&mut self, device: &mut dyn Driver) -> Served {
         Ok(self.undo.run(memory_of(device)?)?)
     }
 
-    fn reserve(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn reserve(&mut self, device: &mut dyn Driver) -> Served {
         if self.reserved.is_some() {
             return Ok(());
         }
@@ -158,13 +158,7 @@ impl Arena {
     }
 
     /// Maps the pages that are missing for the first `bytes` of a gap. The gap has `length` bytes and was removed from `gaps`.
-    fn map(
-        &mut self,
-        device: &mut dyn Driver,
-        start: u64,
-        bytes: u64,
-        length: u64,
-    ) -> Result<(), Refusal> {
+    fn map(&mut self, device: &mut dyn Driver, start: u64, bytes: u64, length: u64) -> Served {
         let first = start / PAGE * PAGE;
         let missing: Vec<u64> = (first..start + bytes)
             .step_by(PAGE as usize)
@@ -195,11 +189,7 @@ impl Arena {
     }
 
     /// Creates pages, all or none: a request that fails leaves no memory behind.
-    fn create(
-        &mut self,
-        device: &mut dyn Driver,
-        pages: usize,
-    ) -> Result<Vec<MemoryHandle>, Refusal> {
+    fn create(&mut self, device: &mut dyn Driver, pages: usize) -> Served<Vec<MemoryHandle>> {
         let memory = memory_of(device)?;
         let mut created = Vec::new();
         for _ in 0..pages {
@@ -220,12 +210,7 @@ impl Arena {
         Ok(created)
     }
 
-    fn map_page(
-        &mut self,
-        device: &mut dyn Driver,
-        page: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), Refusal> {
+    fn map_page(&mut self, device: &mut dyn Driver, page: u64, handle: MemoryHandle) -> Served {
         let memory = memory_of(device)?;
         let addr = DeviceAddr(page);
         if let Err(error) = memory.map(addr, PAGE, handle) {
@@ -249,7 +234,7 @@ impl Arena {
         Ok(())
     }
 
-    fn unmap(&mut self, device: &mut dyn Driver, page: u64) -> Result<MemoryHandle, Refusal> {
+    fn unmap(&mut self, device: &mut dyn Driver, page: u64) -> Served<MemoryHandle> {
         memory_of(device)?.unmap(DeviceAddr(page), PAGE)?;
         let handle = self.take_out(page);
         handle.ok_or_else(|| Refusal::Failed(format!("no page at {page:#x}")))

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::base::gaps::Gaps;
 use crate::driver::{Driver, EventId, StreamId};
-use crate::policy::Refusal;
+use crate::policy::Served;
 
 use super::marks::Marks;
 
@@ -37,7 +37,7 @@ impl Freed {
         stream: StreamId,
         start: u64,
         bytes: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         let turn = self.last_turn + 1;
         self.marks.set(device, stream, turn)?;
         self.last_turn = turn;
@@ -56,7 +56,7 @@ impl Freed {
     }
 
     /// Queries which gaps are complete.
-    pub(super) fn query(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn query(&mut self, device: &mut dyn Driver) -> Served {
         self.marks.query(device)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::driver::{Driver, EventId, StreamId, uncharged};
-use crate::policy::Refusal;
+use crate::policy::Served;
 
 /// A mark is an event behind the work that a stream had when memory was freed on it. Each free has a number above 0;
 /// numbers grow. Memory is complete once no mark up to its number is pending. The driver calls for marks are
@@ -20,12 +20,7 @@ pub(super) struct Marks {
 
 impl Marks {
     /// Marks the end of a stream's work.
-    pub(super) fn set(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-        number: u64,
-    ) -> Result<(), Refusal> {
+    pub(super) fn set(&mut self, device: &mut dyn Driver, stream: StreamId, number: u64) -> Served {
         let event = match self.spare.pop() {
             Some(event) => event,
             None => uncharged(device, |device| device.create_event())?,
@@ -59,7 +54,7 @@ impl Marks {
     }
 
     /// Queries which marks are complete.
-    pub(super) fn query(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn query(&mut self, device: &mut dyn Driver) -> Served {
         while let Some(first) = self.pending.first_entry()
             && uncharged(device, |device| device.event_is_complete(*first.get()))?
         {

@@ -53,7 +53,7 @@ use crate::base::check::{Violation, ensure};
 use crate::driver::calls::CallKind;
 use crate::driver::{DeviceAddr, Driver, PoolSettings, StreamId, uncharged};
 use crate::policy::fence::{Fences, Users};
-use crate::policy::{Block, Policy, Refusal};
+use crate::policy::{Block, Policy, Refusal, Served};
 
 use super::arena::Arena;
 use super::freed::Freed;
@@ -93,7 +93,7 @@ impl Model {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Option<u64>, Refusal> {
+    ) -> Served<Option<u64>> {
         let own = self.streams.of(stream).take(bytes);
         let found = own.or_else(|| self.arena.take(bytes));
         if found.is_some() || !self.settings.reuse_opportunistic {
@@ -119,12 +119,7 @@ impl Model {
     }
 
     /// Takes memory whose pages are mapped for it. If the device has none, the stream waits for others, or the program does.
-    fn grow(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<u64, Refusal> {
+    fn grow(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<u64> {
         match self.arena.place(device, bytes) {
             Err(Refusal::OutOfMemory) => {
                 if let Some(start) = self.follow(device, bytes, stream)? {
@@ -144,7 +139,7 @@ impl Model {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Option<u64>, Refusal> {
+    ) -> Served<Option<u64>> {
         if !self.settings.reuse_internal_dependencies {
             return Ok(None);
         }
@@ -158,7 +153,7 @@ impl Model {
     }
 
     /// Whether all work is complete on the streams that have free memory. Their memory is shared then.
-    fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
+    fn is_idle(&mut self, device: &mut dyn Driver) -> Served<bool> {
         let (fences, ids) = (&mut self.fences, self.streams.ids());
         let over = uncharged(device, |device| {
             let ends = fences.raise(device, &ids)?;
@@ -173,7 +168,7 @@ impl Model {
     }
 
     /// Makes [`FREE_STREAM`] wait for all streams that use a block.
-    fn hold_up(&mut self, device: &mut dyn Driver, users: &[StreamId]) -> Result<(), Refusal> {
+    fn hold_up(&mut self, device: &mut dyn Driver, users: &[StreamId]) -> Served {
         let fence = self.fences.raise(device, users)?;
         let held_up = fence.hold_up(device, FREE_STREAM);
         self.fences.take_down(fence);
@@ -182,12 +177,7 @@ impl Model {
 }
 
 impl Policy for Model {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         device.account(CallKind::PoolMalloc, bytes)?;
         let threshold = self.settings.release_threshold;
         if self.arena.held() > threshold && self.is_idle(device)? {
@@ -199,14 +189,10 @@ impl Policy for Model {
         };
         let addr = DeviceAddr(start);
         self.live.insert(addr, bytes);
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         device.account(CallKind::PoolFree, block.bytes)?;
         let (start, bytes) = (block.addr.0, block.bytes);
         let users = self
@@ -230,17 +216,12 @@ impl Policy for Model {
         Ok(())
     }
 
-    fn record_stream(
-        &mut self,
-        _: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         self.users.add(block, stream);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         device.synchronize_device()?;
         self.share(Freed::drain);
         self.arena.release(device, 0)

@@ -1,8 +1,8 @@
 //! The pool of the device itself.
 
-use crate::driver::{Driver, DriverError, PoolSettings, StreamId, StreamOrdered};
+use crate::driver::{Driver, DriverError, PoolSettings, Status, StreamId, StreamOrdered};
 use crate::policy::fence::{Fences, Users};
-use crate::policy::{Block, Policy, Refusal};
+use crate::policy::{Block, Policy, Served};
 
 /// Tracks the other streams that use the blocks of the device's pool.
 ///
@@ -16,42 +16,30 @@ pub(super) struct Pool {
 
 impl Pool {
     /// Configures the pool of the device.
-    pub(super) fn with(
-        pool: &mut dyn StreamOrdered,
-        settings: PoolSettings,
-    ) -> Result<Self, Refusal> {
+    pub(super) fn with(pool: &mut dyn StreamOrdered, settings: PoolSettings) -> Served<Self> {
         pool.set_pool(settings)?;
         Ok(Self::default())
     }
 }
 
 /// Returns the device's pool.
-fn of(device: &mut dyn Driver) -> Result<&mut dyn StreamOrdered, DriverError> {
+fn of(device: &mut dyn Driver) -> Status<&mut dyn StreamOrdered> {
     device.stream_ordered().ok_or(DriverError::NotSupported)
 }
 
 impl Policy for Pool {
     /// Also queries the reserved memory, which grows only here.
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let pool = of(device)?;
         let addr = pool.pool_malloc(bytes, stream)?;
         if let Err(error) = pool.pool_reserved() {
             pool.pool_free(addr, bytes, stream)?;
             return Err(error.into());
         }
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         let Some(users) = self.users.of(block) else {
             return Ok(of(device)?.pool_free(block.addr, block.bytes, block.stream)?);
         };
@@ -67,17 +55,12 @@ impl Policy for Pool {
         Ok(())
     }
 
-    fn record_stream(
-        &mut self,
-        _: &mut dyn Driver,
-        block: Block,
-        stream: StreamId,
-    ) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
         self.users.add(block, stream);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         device.synchronize_device()?;
         let pool = of(device)?;
         pool.trim_pool(0)?;

@@ -2,7 +2,7 @@
 //!
 //! Source: GMLake, `VmmSegment`. The original undoes all mappings of a range in one call.
 
-use crate::driver::{DriverError, MemoryHandle, VirtualMemory};
+use crate::driver::{MemoryHandle, Status, VirtualMemory};
 use crate::policy::undo::{Step, Undo};
 
 use super::ranges::Range;
@@ -26,7 +26,7 @@ impl Mapping {
         undo: &mut Undo,
         mut made: Undo,
         handles: &[MemoryHandle],
-    ) -> Result<Self, DriverError> {
+    ) -> Status<Self> {
         let bytes = CHUNK * handles.len() as u64;
         let addr = match memory.reserve(bytes) {
             Ok(addr) => addr,
@@ -43,11 +43,7 @@ impl Mapping {
         }
     }
 
-    fn fill(
-        &mut self,
-        memory: &mut dyn VirtualMemory,
-        handles: &[MemoryHandle],
-    ) -> Result<(), DriverError> {
+    fn fill(&mut self, memory: &mut dyn VirtualMemory, handles: &[MemoryHandle]) -> Status {
         for &handle in handles {
             let addr = self.range.addr.offset(self.mapped);
             memory.map(addr, CHUNK, handle)?;
@@ -58,11 +54,7 @@ impl Mapping {
     }
 
     /// Unmaps all but the first `bytes`. Can be called again after a failure.
-    pub(super) fn shrink(
-        &mut self,
-        memory: &mut dyn VirtualMemory,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
+    pub(super) fn shrink(&mut self, memory: &mut dyn VirtualMemory, bytes: u64) -> Status {
         while self.mapped > bytes {
             let last = self.mapped - CHUNK;
             memory.unmap(self.range.addr.offset(last), CHUNK)?;

@@ -144,11 +144,7 @@ impl FreeRanges {
         let Range { addr, bytes } = free.first(request.bytes);
         self.take(Range { addr, bytes });
         let stream = request.stream;
-        Block {
-            addr,
-            bytes,
-            stream,
-        }
+        Block::new(addr, bytes, stream)
     }
 
     /// Frees `range` and merges it with the free ranges next to it.

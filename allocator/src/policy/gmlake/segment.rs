@@ -2,9 +2,9 @@
 //!
 //! Source: GMLake, `realloc_block`, `release_block`.
 
-use crate::driver::{Driver, DriverError, HandleKind, MemoryHandle, VirtualMemory};
-use crate::policy::Refusal;
+use crate::driver::{Driver, HandleKind, MemoryHandle, Status, VirtualMemory};
 use crate::policy::undo::{Step, Undo};
+use crate::policy::{Refusal, Served};
 
 use super::mapping::{CHUNK, Mapping};
 use super::ranges::Range;
@@ -46,7 +46,7 @@ impl GmLake {
         &mut self,
         device: &mut dyn Driver,
         request: Request,
-    ) -> Result<Option<Range>, Refusal> {
+    ) -> Served<Option<Range>> {
         let bytes = segment_bytes(request.bytes);
         if bytes > device.total_memory() {
             return Ok(None);
@@ -72,7 +72,7 @@ impl GmLake {
         Ok(None)
     }
 
-    fn create_segment(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<Segment, Refusal> {
+    fn create_segment(&mut self, device: &mut dyn Driver, bytes: u64) -> Served<Segment> {
         let memory = memory_of(device)?;
         let mut made = Undo::default();
         let mut handles = Vec::new();
@@ -101,10 +101,7 @@ impl GmLake {
     }
 
     /// Returns all segments that are entirely free to the device.
-    pub(super) fn release_segments(
-        &mut self,
-        memory: &mut dyn VirtualMemory,
-    ) -> Result<(), DriverError> {
+    pub(super) fn release_segments(&mut self, memory: &mut dyn VirtualMemory) -> Status {
         self.undo.run(memory)?;
         for range in self.large.whole_segments() {
             self.stitched.forget(memory, &mut self.undo, range)?;

@@ -4,7 +4,7 @@
 
 use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::policy::undo::Undo;
-use crate::policy::{Block, Refusal};
+use crate::policy::{Block, Served};
 
 use super::mapping::Mapping;
 use super::ranges::Range;
@@ -20,7 +20,7 @@ impl GmLake {
         device: &mut dyn Driver,
         request: Request,
         time: u32,
-    ) -> Result<Option<Block>, Refusal> {
+    ) -> Served<Option<Block>> {
         if time < self.defrag_level || request.bytes < self.frag_limit {
             return Ok(None);
         }
@@ -66,7 +66,7 @@ impl GmLake {
 
     /// Unmaps unused stitched blocks if all together exceed `auto_gc`. If the device fails, so does the
     /// request that `block` was stitched for.
-    fn limit_addresses(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn limit_addresses(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         if self.stitched.bytes() <= self.auto_gc {
             return Ok(());
         }
@@ -78,11 +78,7 @@ impl GmLake {
     }
 
     /// Unmaps cached stitched blocks.
-    pub(super) fn collect(
-        &mut self,
-        device: &mut dyn Driver,
-        garbage: Garbage,
-    ) -> Result<(), Refusal> {
+    pub(super) fn collect(&mut self, device: &mut dyn Driver, garbage: Garbage) -> Served {
         let (ranges, undo) = (&self.large, &mut self.undo);
         self.stitched.collect(device, ranges, undo, garbage)
     }

@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 
 use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
+use crate::driver::{DeviceAddr, Driver, Status, StreamId, VirtualMemory};
 use crate::policy::fence::{Fence, Fences};
 use crate::policy::undo::Undo;
-use crate::policy::{Block, Refusal};
+use crate::policy::{Block, Served};
 
 use super::mapping::Mapping;
 use super::ranges::{FreeRanges, Range};
@@ -186,15 +186,11 @@ impl StitchedBlocks {
             torn: false,
         };
         self.live.insert(addr, live);
-        Block {
-            addr,
-            bytes,
-            stream,
-        }
+        Block::new(addr, bytes, stream)
     }
 
     /// Records the end of a block's use on its own stream, if the block is stitched.
-    pub(super) fn mark(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    pub(super) fn mark(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         let Some(live) = self.live.get_mut(&block.addr) else {
             return Ok(());
         };
@@ -238,7 +234,7 @@ impl StitchedBlocks {
         ranges: &FreeRanges,
         undo: &mut Undo,
         garbage: Garbage,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         let mut collected = 0;
         for usable in [false, true] {
             if usable && !garbage.usable {
@@ -276,7 +272,7 @@ impl StitchedBlocks {
     }
 
     /// Whether the work submitted before the block was freed is complete.
-    fn is_over(&self, device: &mut dyn Driver, key: &Key) -> Result<bool, Refusal> {
+    fn is_over(&self, device: &mut dyn Driver, key: &Key) -> Served<bool> {
         let stitched = self.cached.get(key);
         match stitched.and_then(|stitched| stitched.last_use.as_ref()) {
             Some(mark) => mark.fence.is_over(device),
@@ -293,7 +289,7 @@ impl StitchedBlocks {
         memory: &mut dyn VirtualMemory,
         undo: &mut Undo,
         segment: Range,
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         let gone: Vec<Key> = self
             .cached
             .iter()

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
+use crate::driver::{DeviceAddr, Driver, EventId, Status, StreamId};
 use crate::policy::Block;
 
 /// What to do with an incomplete event.
@@ -45,11 +45,7 @@ impl Waiting {
 
     /// Makes a freed block wait for the streams that use it. Returns whether there are any. If the device
     /// fails, the block stays live.
-    pub(super) fn defer(
-        &mut self,
-        device: &mut dyn Driver,
-        block: Block,
-    ) -> Result<bool, DriverError> {
+    pub(super) fn defer(&mut self, device: &mut dyn Driver, block: Block) -> Status<bool> {
         let Some(streams) = self.uses.get(&block.addr) else {
             return Ok(false);
         };
@@ -83,7 +79,7 @@ impl Waiting {
         &mut self,
         device: &mut dyn Driver,
         patience: Patience,
-    ) -> Result<Option<Block>, DriverError> {
+    ) -> Status<Option<Block>> {
         for queue in self.queues.values_mut() {
             while let Some(&(event, addr)) = queue.front() {
                 match patience {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
-use crate::policy::Refusal;
+use crate::policy::Served;
 use crate::policy::fence::Fences;
 
 /// A range that was taken before.
@@ -68,7 +68,7 @@ impl Arena {
         offset: u64,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Option<DeviceAddr>, Refusal> {
+    ) -> Served<Option<DeviceAddr>> {
         let end = offset + bytes;
         let Some(base) = self.base(device)?.filter(|_| end <= self.bytes) else {
             return Ok(None);
@@ -112,7 +112,7 @@ impl Arena {
     }
 
     /// Returns the arena to the device if it has no live block. It can then be taken again.
-    pub(super) fn give_back(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn give_back(&mut self, device: &mut dyn Driver) -> Served {
         self.is_refused = false;
         let Some(base) = self.base else {
             return Ok(());
@@ -143,7 +143,7 @@ impl Arena {
     }
 
     /// Returns the start address. Takes the arena from the device if necessary and possible.
-    fn base(&mut self, device: &mut dyn Driver) -> Result<Option<DeviceAddr>, Refusal> {
+    fn base(&mut self, device: &mut dyn Driver) -> Served<Option<DeviceAddr>> {
         if self.base.is_none() && !self.is_refused {
             match device.malloc(self.bytes) {
                 Ok(base) => self.base = Some(base),
@@ -155,12 +155,7 @@ impl Arena {
     }
 
     /// Makes later work of `stream` wait for the current work of the others.
-    fn follow(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-        others: &[StreamId],
-    ) -> Result<(), Refusal> {
+    fn follow(&mut self, device: &mut dyn Driver, stream: StreamId, others: &[StreamId]) -> Served {
         let fence = self.fences.raise(device, others)?;
         let held_up = fence.hold_up(device, stream);
         // A wait refers to the event as recorded now, so the event can be recorded again.

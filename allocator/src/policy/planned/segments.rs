@@ -8,7 +8,7 @@
 use crate::base::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::pieces::Pieces;
-use crate::policy::{Block, Policy, Refusal, malloc_or_retry};
+use crate::policy::{Block, Policy, Refusal, Served, malloc_or_retry};
 use crate::pytorch::size::{MIN_BLOCK, SMALL_LIMIT, pool_kind, segment_size};
 use crate::settings::Settings;
 use crate::stats::PoolKind;
@@ -27,7 +27,7 @@ impl Segments {
         device: &mut dyn Driver,
         pool: PoolKind,
         bytes: u64,
-    ) -> Result<(DeviceAddr, u64), Refusal> {
+    ) -> Served<(DeviceAddr, u64)> {
         let bytes = segment_size(bytes, &Settings::default()).ok_or(Refusal::OutOfMemory)?;
         let addr = malloc_or_retry(device, bytes, |device| self.empty_cache(device))?;
         self.pieces.add(addr, bytes, pool, 0);
@@ -44,12 +44,7 @@ fn should_split(pool: PoolKind, rest: u64) -> bool {
 }
 
 impl Policy for Segments {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let bytes = bytes.next_multiple_of(MIN_BLOCK);
         let pool = pool_kind(bytes);
         let (addr, found) = match self.pieces.take_best_fit(pool, bytes) {
@@ -68,12 +63,12 @@ impl Policy for Segments {
         })
     }
 
-    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Served {
         self.pieces.free(block.addr);
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         for (segment, bytes) in self.pieces.idle_allocations() {
             device.free(segment, bytes)?;
             self.pieces.remove(segment);

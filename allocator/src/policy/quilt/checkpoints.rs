@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::mempool::MempoolId;
-use crate::policy::Refusal;
 use crate::policy::free_runs::{FreeRuns, Run};
+use crate::policy::{Refusal, Served};
 
 use super::slabs::Slabs;
 use super::views::Place;
@@ -31,7 +31,7 @@ impl Quilt {
         &mut self,
         device: &mut dyn Driver,
         pool: MempoolId,
-    ) -> Result<SavedPool, Refusal> {
+    ) -> Served<SavedPool> {
         self.serve_from(pool, |quilt| quilt.take_back_all_pending(device))?;
         let held = self.held_by(pool);
         for held in held.values() {
@@ -58,7 +58,7 @@ impl Quilt {
         device: &mut dyn Driver,
         pool: MempoolId,
         saved: &SavedPool,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         if device.is_capturing() {
             return Err(Refusal::Unsupported(
                 "restoring a private pool while a graph is captured",

@@ -1,7 +1,7 @@
 //! Where a request is placed.
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
-use crate::policy::Refusal;
+use crate::policy::Served;
 use crate::policy::free_runs::Run;
 
 use super::Quilt;
@@ -21,7 +21,7 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
         number: u64,
-    ) -> Result<Place, Refusal> {
+    ) -> Served<Place> {
         let place = self.repeat(bytes, stream, number);
         match place.or_else(|| self.fit(bytes, stream)) {
             Some(place) => Ok(place),

@@ -15,7 +15,7 @@ use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::mempool::MempoolId;
-use crate::policy::{Block, PrivatePools, Refusal};
+use crate::policy::{Block, PrivatePools, Refusal, Served};
 
 use super::Quilt;
 use super::space::Space;
@@ -159,7 +159,7 @@ impl Quilt {
     }
 
     /// Makes the memory of released pools common, unless a private pool is served. Returns whether there were any.
-    pub(super) fn reclaim_pools(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
+    pub(super) fn reclaim_pools(&mut self, device: &mut dyn Driver) -> Served<bool> {
         let can_wait = !self.pools.is_capturing && self.pools.served.is_none();
         if !can_wait || !self.pools.are_released() {
             return Ok(false);
@@ -213,7 +213,7 @@ impl PrivatePools for Quilt {
         pool: MempoolId,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    ) -> Served<Block> {
         self.meet(stream);
         self.pools.pools.entry(pool).or_default().mark_used();
         let mut answer = self.serve_from(pool, |quilt| quilt.malloc_block(device, bytes, stream));
@@ -232,7 +232,7 @@ impl PrivatePools for Quilt {
         }
     }
 
-    fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Served {
         self.reclaim_pools(device).map(|_| ())
     }
 
@@ -240,11 +240,7 @@ impl PrivatePools for Quilt {
         self.pools.blocks_of(pool)
     }
 
-    fn save(
-        &mut self,
-        device: &mut dyn Driver,
-        pool: MempoolId,
-    ) -> Result<Box<dyn Any + Send>, Refusal> {
+    fn save(&mut self, device: &mut dyn Driver, pool: MempoolId) -> Served<Box<dyn Any + Send>> {
         Ok(Box::new(self.save_pool(device, pool)?))
     }
 
@@ -253,13 +249,13 @@ impl PrivatePools for Quilt {
         device: &mut dyn Driver,
         pool: MempoolId,
         saved: &(dyn Any + Send),
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         let foreign = || Refusal::Failed("the checkpoint is of another policy".to_owned());
         let saved = saved.downcast_ref().ok_or_else(foreign)?;
         self.restore_pool(device, pool, saved)
     }
 
-    fn begin_capture(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn begin_capture(&mut self, device: &mut dyn Driver) -> Served {
         if !device.is_capturing() {
             // What is free now can then be used by the graph on whichever stream it is launched.
             device.synchronize_device()?;

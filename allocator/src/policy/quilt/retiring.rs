@@ -1,7 +1,7 @@
 //! When views are unmapped: if there are too many, and no work uses them any more.
 
 use crate::driver::Driver;
-use crate::policy::Refusal;
+use crate::policy::Served;
 
 use super::Quilt;
 use super::streams::Mark;
@@ -31,7 +31,7 @@ impl Retired {
 impl Quilt {
     /// Unmaps the retired views whose work is complete. Retires the least recently used views if there are too many.
     /// Does nothing while a graph is captured.
-    pub(super) fn retire_views(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn retire_views(&mut self, device: &mut dyn Driver) -> Served {
         if self.pools.is_capturing {
             return Ok(());
         }

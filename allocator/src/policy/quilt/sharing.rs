@@ -1,7 +1,7 @@
 //! Sharing of memory between streams: which work a stream waits for before it reuses memory.
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
-use crate::policy::Refusal;
+use crate::policy::Served;
 use crate::policy::free_runs::Run;
 
 use super::Quilt;
@@ -79,7 +79,7 @@ impl Quilt {
         place: Place,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         if self.uses.is_empty() {
             return Ok(());
         }
@@ -96,11 +96,7 @@ impl Quilt {
     }
 
     /// Whether work is complete. Records the events that a later call needs to find out.
-    pub(super) fn are_over(
-        &mut self,
-        device: &mut dyn Driver,
-        marks: &[Mark],
-    ) -> Result<bool, Refusal> {
+    pub(super) fn are_over(&mut self, device: &mut dyn Driver, marks: &[Mark]) -> Served<bool> {
         for &mark in marks {
             self.streams.record_by(device, mark)?;
             if !self.streams.is_over(device, mark)? {
@@ -111,7 +107,7 @@ impl Quilt {
     }
 
     /// Takes back the small blocks of all streams that other streams have finished with.
-    pub(super) fn take_back_all_pending(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn take_back_all_pending(&mut self, device: &mut dyn Driver) -> Served {
         let streams: Vec<StreamId> = self.space.pending.keys().copied().collect();
         let mut streams = streams.into_iter();
         streams.try_for_each(|stream| self.take_back_pending(device, stream))
@@ -122,7 +118,7 @@ impl Quilt {
         &mut self,
         device: &mut dyn Driver,
         stream: StreamId,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         if self.pools.is_capturing {
             return Ok(());
         }

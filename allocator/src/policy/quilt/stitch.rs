@@ -1,8 +1,8 @@
 //! Maps free memory from several places to consecutive addresses.
 
 use crate::driver::{Driver, StreamId};
-use crate::policy::Refusal;
 use crate::policy::free_runs::Run;
+use crate::policy::{Refusal, Served};
 
 use super::Quilt;
 use super::units::{PAGE, Unit, Units};
@@ -134,7 +134,7 @@ impl Quilt {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Place, Refusal> {
+    ) -> Served<Place> {
         let mut chosen = match self.mechanisms.views {
             true => choose(self.pieces(stream), &self.units, bytes),
             false => Err(bytes),
@@ -172,7 +172,7 @@ impl Quilt {
     }
 
     /// Bytes of the largest unit to create now.
-    fn largest_unit(&self, device: &mut dyn Driver) -> Result<u64, Refusal> {
+    fn largest_unit(&self, device: &mut dyn Driver) -> Served<u64> {
         if !self.mechanisms.large_units {
             return Ok(PAGE);
         }
@@ -183,7 +183,7 @@ impl Quilt {
     }
 
     /// Takes `bytes`, a multiple of [`PAGE`], from the device.
-    fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<(), Refusal> {
+    fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Served {
         if bytes == 0 {
             return Ok(());
         }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::driver::{Driver, DriverError, EventId, StreamId};
+use crate::driver::{Driver, EventId, Status, StreamId};
 
 /// Events kept for each stream. A stream that needs an older event waits for the oldest of these instead.
 const EVENTS: usize = 16;
@@ -102,7 +102,7 @@ impl Streams {
         stream: StreamId,
         bytes: u64,
         bytes_per_event: u64,
-    ) -> Result<(), DriverError> {
+    ) -> Status {
         let shares = self.are_several();
         let Some(of) = self.0.get_mut(&stream) else {
             return Ok(());
@@ -115,11 +115,7 @@ impl Streams {
     }
 
     /// Records an event at the end of the work of a stream.
-    fn record(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-    ) -> Result<(u64, EventId), DriverError> {
+    fn record(&mut self, device: &mut dyn Driver, stream: StreamId) -> Status<(u64, EventId)> {
         let of = self.0.entry(stream).or_default();
         let oldest = (of.events.len() >= EVENTS).then(|| of.events.pop_front());
         let event = match oldest.flatten() {
@@ -138,11 +134,7 @@ impl Streams {
     }
 
     /// Whether the work before a mark is complete. Queries the device.
-    pub(super) fn is_over(
-        &mut self,
-        device: &mut dyn Driver,
-        mark: Mark,
-    ) -> Result<bool, DriverError> {
+    pub(super) fn is_over(&mut self, device: &mut dyn Driver, mark: Mark) -> Status<bool> {
         if self.is_known_over(mark) {
             return Ok(true);
         }
@@ -160,12 +152,7 @@ impl Streams {
     }
 
     /// Orders later work of `stream` after a mark. The host does not wait.
-    pub(super) fn wait(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-        mark: Mark,
-    ) -> Result<(), DriverError> {
+    pub(super) fn wait(&mut self, device: &mut dyn Driver, stream: StreamId, mark: Mark) -> Status {
         if self.comes_after(stream, mark) || self.is_over(device, mark)? {
             return Ok(());
         }
@@ -181,11 +168,7 @@ impl Streams {
     }
 
     /// Records an event at a mark, unless there is one.
-    pub(super) fn record_by(
-        &mut self,
-        device: &mut dyn Driver,
-        mark: Mark,
-    ) -> Result<(), DriverError> {
+    pub(super) fn record_by(&mut self, device: &mut dyn Driver, mark: Mark) -> Status {
         let of = self.0.get(&mark.stream);
         if of.is_some_and(|of| of.recorded < mark.number) {
             self.record(device, mark.stream)?;

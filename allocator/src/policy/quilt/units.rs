@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::driver::{DeviceAddr, Driver, DriverError, GRANULARITY, HandleKind, MemoryHandle};
-use crate::policy::Refusal;
+use crate::policy::Served;
 use crate::policy::free_runs::Run;
 use crate::policy::undo::{Step, Undo};
 
@@ -88,7 +88,7 @@ impl Units {
         device: &mut dyn Driver,
         undo: &mut Undo,
         bytes: u64,
-    ) -> Result<Unit, Refusal> {
+    ) -> Served<Unit> {
         let home = self.home(device)?;
         let memory = memory_of(device)?;
         undo.run(memory)?;
@@ -144,7 +144,7 @@ impl Units {
         }
     }
 
-    fn home(&mut self, device: &mut dyn Driver) -> Result<Home, Refusal> {
+    fn home(&mut self, device: &mut dyn Driver) -> Served<Home> {
         if let Some(home) = self.home {
             return Ok(home);
         }

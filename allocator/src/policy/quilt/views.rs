@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, Driver};
 use crate::mempool::MempoolId;
-use crate::policy::Refusal;
+use crate::policy::Served;
 use crate::policy::free_runs::Run;
 use crate::policy::undo::{Step, Undo};
 
@@ -52,7 +52,7 @@ pub(super) struct View {
 
 impl View {
     /// Maps units one behind the other.
-    fn map(device: &mut dyn Driver, undo: &mut Undo, units: Vec<Unit>) -> Result<Self, Refusal> {
+    fn map(device: &mut dyn Driver, undo: &mut Undo, units: Vec<Unit>) -> Served<Self> {
         let memory = memory_of(device)?;
         let bytes = units.iter().map(|unit| unit.run.bytes).sum();
         let addr = memory.reserve(bytes)?;
@@ -141,7 +141,7 @@ impl Views {
         device: &mut dyn Driver,
         undo: &mut Undo,
         units: Vec<Unit>,
-    ) -> Result<ViewId, Refusal> {
+    ) -> Served<ViewId> {
         let view = View::map(device, undo, units)?;
         let id = ViewId(self.made);
         self.made += 1;

@@ -14,7 +14,7 @@ use super::stream_ordered::{FreeList, Seat, StreamOrdered};
 use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::rmm_pool::RmmPool;
-use crate::policy::{Block, Policy, Refusal};
+use crate::policy::{Block, Policy, Served};
 
 /// Blocks in a chunk.
 const BLOCKS_IN_A_CHUNK: u64 = 128;
@@ -73,7 +73,7 @@ impl FixedSize {
         &mut self,
         device: &mut dyn Driver,
         pool: &mut RmmPool,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         if self.chunks.is_empty() {
             let seat = self.free.seat(device, StreamId::DEFAULT)?;
             self.add_chunk(device, pool, seat, StreamId::DEFAULT)?;
@@ -87,16 +87,12 @@ impl FixedSize {
         device: &mut dyn Driver,
         pool: &mut RmmPool,
         stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    ) -> Served<Block> {
         let bytes = self.block_bytes;
         let seat = self.free.seat(device, stream)?;
         loop {
             if let Some(addr) = self.free.take(device, seat, bytes)? {
-                return Ok(Block {
-                    addr,
-                    bytes,
-                    stream,
-                });
+                return Ok(Block::new(addr, bytes, stream));
             }
             self.add_chunk(device, pool, seat, stream)?;
         }
@@ -108,7 +104,7 @@ impl FixedSize {
         pool: &mut RmmPool,
         seat: Seat,
         stream: StreamId,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         let bytes = self.block_bytes * BLOCKS_IN_A_CHUNK;
         let chunk = pool.malloc(device, bytes, stream)?;
         self.chunks.insert(chunk.addr, chunk);
@@ -120,11 +116,7 @@ impl FixedSize {
     }
 
     /// Frees a block of [`FixedSize::malloc`].
-    pub(in crate::policy) fn free(
-        &mut self,
-        device: &mut dyn Driver,
-        block: Block,
-    ) -> Result<(), Refusal> {
+    pub(in crate::policy) fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         self.free.give_back(device, block.stream, block.addr)
     }
 
@@ -133,7 +125,7 @@ impl FixedSize {
         &mut self,
         device: &mut dyn Driver,
         pool: &mut RmmPool,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         let idle = self.idle_chunks();
         if !idle.is_empty() {
             self.free.synchronize(device)?;

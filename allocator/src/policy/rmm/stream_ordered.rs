@@ -15,7 +15,7 @@
 //! Source: librmm 26.10, `mr/detail/stream_ordered_memory_resource.hpp`.
 
 use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
-use crate::policy::Refusal;
+use crate::policy::Served;
 
 /// Free memory that is safe to use on one stream.
 pub(in crate::policy) trait FreeList: Default {
@@ -71,7 +71,7 @@ impl<L> Default for StreamOrdered<L> {
 
 impl<L> Stream<L> {
     /// Records the event at the end of the stream's work if it does not cover all memory in the list.
-    fn catch_up(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn catch_up(&mut self, device: &mut dyn Driver) -> Served {
         if self.is_behind {
             device.record_event(self.event, self.id)?;
             self.is_behind = false;
@@ -86,7 +86,7 @@ impl<L: FreeList> StreamOrdered<L> {
         &mut self,
         device: &mut dyn Driver,
         id: StreamId,
-    ) -> Result<Seat, Refusal> {
+    ) -> Served<Seat> {
         if let Some(index) = self.streams.iter().position(|stream| stream.id == id) {
             return Ok(Seat(index));
         }
@@ -109,7 +109,7 @@ impl<L: FreeList> StreamOrdered<L> {
         device: &mut dyn Driver,
         seat: Seat,
         bytes: u64,
-    ) -> Result<Option<DeviceAddr>, Refusal> {
+    ) -> Served<Option<DeviceAddr>> {
         if let Some(addr) = self.own(seat).take(bytes) {
             return Ok(Some(addr));
         }
@@ -124,7 +124,7 @@ impl<L: FreeList> StreamOrdered<L> {
         device: &mut dyn Driver,
         seat: Seat,
         bytes: u64,
-    ) -> Result<Option<DeviceAddr>, Refusal> {
+    ) -> Served<Option<DeviceAddr>> {
         let waiting = self.streams[seat.0].id;
         for stream in &mut self.streams {
             let can_serve = |list: &L| list.can_serve(bytes);
@@ -142,7 +142,7 @@ impl<L: FreeList> StreamOrdered<L> {
         device: &mut dyn Driver,
         seat: Seat,
         bytes: u64,
-    ) -> Result<Option<DeviceAddr>, Refusal> {
+    ) -> Served<Option<DeviceAddr>> {
         for other in 0..self.streams.len() {
             if other == seat.0 || self.streams[other].list.is_none() {
                 continue;
@@ -168,7 +168,7 @@ impl<L: FreeList> StreamOrdered<L> {
         device: &mut dyn Driver,
         id: StreamId,
         block: L::Block,
-    ) -> Result<(), Refusal> {
+    ) -> Served {
         let seat = self.seat(device, id)?;
         self.streams[seat.0].is_behind = true;
         self.streams[seat.0].catch_up(device)?;
@@ -192,10 +192,7 @@ impl<L: FreeList> StreamOrdered<L> {
     }
 
     /// Waits until all memory in the lists is safe to use on any stream.
-    pub(in crate::policy) fn synchronize(
-        &mut self,
-        device: &mut dyn Driver,
-    ) -> Result<(), Refusal> {
+    pub(in crate::policy) fn synchronize(&mut self, device: &mut dyn Driver) -> Served {
         for stream in &mut self.streams {
             stream.catch_up(device)?;
             device.synchronize_event(stream.event)?;

@@ -11,7 +11,7 @@ use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
 use crate::policy::fence::Fences;
 use crate::policy::free_runs::{FreeRuns, Run};
 use crate::policy::undo::{Step, Undo};
-use crate::policy::{Block, Refusal};
+use crate::policy::{Block, Served};
 
 use super::Settings;
 use super::regions::{FreeRegions, LastUse, forget, is_over};
@@ -75,7 +75,7 @@ impl Pool {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<DeviceAddr, Refusal> {
+    ) -> Served<DeviceAddr> {
         self.settle(device)?;
         self.create_initial_pages(device)?;
         self.unmap_retired(device)?;
@@ -89,12 +89,7 @@ impl Pool {
     }
 
     /// Returns the start of a free region with at least `bytes`, on which `stream` can work at once.
-    fn region_for(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<u64, Refusal> {
+    fn region_for(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<u64> {
         if let Some(own) = self.free.best_fit(stream, bytes) {
             return Ok(own.start);
         }
@@ -104,7 +99,7 @@ impl Pool {
         }
     }
 
-    pub(super) fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    pub(super) fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
         let fence = self.fences.raise(device, &[block.stream])?;
         self.in_use.remove(&block.addr);
         let freed = Run {
@@ -117,7 +112,7 @@ impl Pool {
         Ok(())
     }
 
-    fn create_initial_pages(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn create_initial_pages(&mut self, device: &mut dyn Driver) -> Served {
         if !self.is_ready {
             let Settings {
                 page_size,
@@ -137,7 +132,7 @@ impl Pool {
     }
 
     /// Unmaps the retired addresses on which all work is complete.
-    fn unmap_retired(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn unmap_retired(&mut self, device: &mut dyn Driver) -> Served {
         let mut next = 0;
         while let Some(retired) = self.retired.get(next) {
             if is_over(&retired.last_use, device)? {
@@ -174,7 +169,7 @@ impl Pool {
     }
 
     /// Retries the steps that a failing device refused.
-    fn settle(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn settle(&mut self, device: &mut dyn Driver) -> Served {
         match device.virtual_memory() {
             Some(memory) => Ok(self.undo.run(memory)?),
             None => Ok(()),
@@ -182,7 +177,7 @@ impl Pool {
     }
 
     /// Returns everything that is not in use to the device, after waiting for it.
-    pub(super) fn empty(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    pub(super) fn empty(&mut self, device: &mut dyn Driver) -> Served {
         device.synchronize_device()?;
         for retired in std::mem::take(&mut self.retired) {
             self.unmap(retired);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::base::check::{Violation, ensure};
 use crate::driver::{Driver, StreamId};
-use crate::policy::Refusal;
+use crate::policy::Served;
 use crate::policy::fence::{Fence, Fences};
 use crate::policy::free_runs::Run;
 
@@ -16,7 +16,7 @@ use crate::policy::free_runs::Run;
 pub(super) type LastUse = Option<Arc<Fence>>;
 
 /// Whether the work is complete.
-pub(super) fn is_over(last_use: &LastUse, device: &mut dyn Driver) -> Result<bool, Refusal> {
+pub(super) fn is_over(last_use: &LastUse, device: &mut dyn Driver) -> Served<bool> {
     match last_use {
         Some(fence) => fence.is_over(device),
         None => Ok(true),
@@ -80,11 +80,7 @@ impl FreeRegions {
 
     /// The smallest region of any stream with at least `bytes` on which all work is complete, the lowest
     /// among equals.
-    pub(super) fn best_complete(
-        &self,
-        device: &mut dyn Driver,
-        bytes: u64,
-    ) -> Result<Option<Run>, Refusal> {
+    pub(super) fn best_complete(&self, device: &mut dyn Driver, bytes: u64) -> Served<Option<Run>> {
         let mut best: Option<Run> = None;
         for (start, region) in self.fitting(bytes) {
             let is_better = best.is_none_or(|best| region.bytes < best.bytes);

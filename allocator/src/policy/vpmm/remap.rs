@@ -6,7 +6,7 @@ use crate::driver::{DeviceAddr, Driver, HandleKind, MemoryHandle, StreamId};
 use crate::policy::fence::Fence;
 use crate::policy::free_runs::Run;
 use crate::policy::undo::{Step, Undo};
-use crate::policy::{Refusal, memory_of};
+use crate::policy::{Refusal, Served, memory_of};
 
 use super::pool::{Pool, Retired};
 use super::regions::{LastUse, Part, forget, is_over};
@@ -33,7 +33,7 @@ impl Pool {
         device: &mut dyn Driver,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<u64, Refusal> {
+    ) -> Served<u64> {
         let mut hole = self.take_hole(device, bytes)?;
         let filled = self.fill(device, &mut hole, bytes, stream);
         match filled {
@@ -51,7 +51,7 @@ impl Pool {
         hole: &mut Run,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Run, Refusal> {
+    ) -> Served<Run> {
         let mut grown = None;
         let missing = bytes.saturating_sub(self.free.bytes());
         if missing > 0 {
@@ -74,11 +74,7 @@ impl Pool {
 
     /// Takes the first `bytes` of the smallest hole that is large enough. If there is none, reserves
     /// addresses.
-    pub(super) fn take_hole(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-    ) -> Result<Run, Refusal> {
+    pub(super) fn take_hole(&mut self, device: &mut dyn Driver, bytes: u64) -> Served<Run> {
         let va_size = self.settings.va_size;
         if bytes > va_size {
             return Err(Refusal::OutOfMemory);
@@ -106,7 +102,7 @@ impl Pool {
         device: &mut dyn Driver,
         target: Run,
         stream: Option<StreamId>,
-    ) -> Result<Run, Refusal> {
+    ) -> Served<Run> {
         let pages = vec![Page::New; self.pages_of(target).count()];
         let mapped = self.map(device, target, &pages, stream)?;
         Ok(self.add(target, mapped, stream))
@@ -120,7 +116,7 @@ impl Pool {
         target: Run,
         stream: StreamId,
         except: Option<Run>,
-    ) -> Result<Run, Refusal> {
+    ) -> Served<Run> {
         let parts = self.free.oldest(stream, target.bytes, except);
         for part in &parts {
             wait_for(part, device, stream)?;
@@ -154,7 +150,7 @@ impl Pool {
         target: Run,
         pages: &[Page],
         stream: Option<StreamId>,
-    ) -> Result<Mapped, Refusal> {
+    ) -> Served<Mapped> {
         let mut made = Undo::default();
         let mapped = self
             .map_all(device, &mut made, target, pages)
@@ -173,7 +169,7 @@ impl Pool {
         &mut self,
         device: &mut dyn Driver,
         stream: Option<StreamId>,
-    ) -> Result<Option<Fence>, Refusal> {
+    ) -> Served<Option<Fence>> {
         let stream = stream.as_slice();
         match stream {
             [] => Ok(None),
@@ -188,7 +184,7 @@ impl Pool {
         made: &mut Undo,
         target: Run,
         pages: &[Page],
-    ) -> Result<Vec<MemoryHandle>, Refusal> {
+    ) -> Served<Vec<MemoryHandle>> {
         let memory = memory_of(device)?;
         let bytes = self.settings.page_size;
         let mut handles = Vec::with_capacity(pages.len());
@@ -212,7 +208,7 @@ impl Pool {
 }
 
 /// Makes later work of `stream` wait for the work on a part of another stream's region, if it is not complete.
-fn wait_for(part: &Part, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
+fn wait_for(part: &Part, device: &mut dyn Driver, stream: StreamId) -> Served {
     if let Some(fence) = &part.last_use
         && part.is_foreign
         && !is_over(&part.last_use, device)?

@@ -16,40 +16,35 @@ impl Sharing {
 }
 
 impl VirtualMemory for Sharing {
-    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+    fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
         self.device().reserve(bytes)
     }
 
-    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.device().free_address(addr, bytes)
     }
 
-    fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
+    fn create(&mut self, bytes: u64, kind: HandleKind) -> Status<MemoryHandle> {
         self.device().create(bytes, kind)
     }
 
-    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status {
         self.device().release(handle, bytes)
     }
 
-    fn export(&mut self, handle: MemoryHandle, _: HandleKind) -> Result<SharedHandle, DriverError> {
+    fn export(&mut self, handle: MemoryHandle, _: HandleKind) -> Status<SharedHandle> {
         Ok(SharedHandle::FileDescriptor(handle.0 as i32))
     }
 
-    fn map(
-        &mut self,
-        addr: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError> {
+    fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status {
         self.device().map(addr, bytes, handle)
     }
 
-    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.device().set_access(addr, bytes)
     }
 
-    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         self.device().unmap(addr, bytes)
     }
 }

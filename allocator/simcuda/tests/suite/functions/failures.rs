@@ -1,80 +1,10 @@
-//! Missing features, injected failures and the log.
+//! Missing functions and the log.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 
-use super::{
-    INVALID_VALUE, MIB, NO_DEVICE, NOT_FOUND, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS, attribute,
-    begin, malloc, on_device,
-};
+use super::{NOT_FOUND, SUCCESS, begin, malloc};
 use crate::library::{self, Library, cuda, folder, ok};
 use crate::machine::Machine;
-
-#[test]
-fn variables_take_features_away() {
-    let without = [
-        ("FAKE_NO_DEVICE", "1"),
-        ("FAKE_NO_VMM", "1"),
-        ("FAKE_NO_POOLS", "1"),
-        ("FAKE_DRIVER_VERSION", "12040"),
-        ("FAKE_ADDR", "sideways"),
-    ];
-    for (variable, value) in without {
-        Machine::with(&[(variable, value)]).run(|| {
-            let is = |name: &str| std::env::var(name).is_ok();
-            let mut place = 0_u64;
-            if is("FAKE_NO_DEVICE") {
-                assert_eq!(cuda!(cuInit(0_u32)), NO_DEVICE);
-                let mut count = -1_i32;
-                assert_eq!(cuda!(cudaGetDeviceCount(&raw mut count)), NO_DEVICE);
-                assert_eq!(count, 0);
-                return;
-            }
-            if is("FAKE_ADDR") {
-                assert_eq!(cuda!(cuInit(0_u32)), NOT_INITIALIZED);
-                return;
-            }
-            begin();
-            if is("FAKE_NO_VMM") {
-                assert_eq!(attribute(102), 0);
-                let what = on_device(0);
-                let created = cuda!(cuMemCreate(&raw mut place, 2 * MIB, what.as_ptr(), 0_u64));
-                assert_eq!(created, NOT_SUPPORTED);
-            }
-            if is("FAKE_NO_POOLS") {
-                assert_eq!(attribute(115), 0);
-                let status = cuda!(cuMemAllocAsync(&raw mut place, MIB, 0_u64));
-                assert_eq!(status, NOT_SUPPORTED);
-            }
-            let mut version = 0_i32;
-            ok!(cuDriverGetVersion(&raw mut version));
-            let expected = if is("FAKE_DRIVER_VERSION") {
-                12040
-            } else {
-                13000
-            };
-            assert_eq!(version, expected);
-        });
-    }
-}
-
-#[test]
-fn functions_fail_as_injected() {
-    let environment = [("FAKE_FAIL", "cuMemAlloc_v2:9999:2,cuMemFree_v2:700")];
-    Machine::with(&environment).run(|| {
-        begin();
-        let mut addr = malloc(MIB);
-        for _ in 0..2 {
-            assert_eq!(cuda!(cuMemAlloc_v2(&raw mut addr, MIB)), 9999);
-        }
-        assert_eq!(cuda!(cuMemFree_v2(addr)), 700);
-        let mut name: *const c_char = c"".as_ptr();
-        assert_eq!(
-            cuda!(cuGetErrorName(9999_i32, &raw mut name)),
-            INVALID_VALUE
-        );
-        assert!(name.is_null());
-    });
-}
 
 #[test]
 fn functions_are_found_by_name_or_missing() {

@@ -1,15 +1,10 @@
 //! Stream capture, graphs, and handles for other processes.
 
-use super::{
-    CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_UNJOINED, CAPTURE_UNSUPPORTED, CAPTURED_EVENT,
-    ILLEGAL_STATE, INVALID_CONTEXT, INVALID_VALUE, MIB, NOT_SUPPORTED, SUCCESS, begin, event,
-    malloc, stream,
-};
+use super::{INVALID_CONTEXT, INVALID_VALUE, MIB, NOT_SUPPORTED, SUCCESS, begin, malloc, stream};
 use crate::library::{cuda, ok};
 use crate::machine::Machine;
 
 const GLOBAL: i32 = 0;
-const RELAXED: i32 = 2;
 
 fn begin_capture(stream: u64) {
     ok!(cuStreamBeginCapture_v2(stream, GLOBAL));
@@ -54,12 +49,6 @@ fn first_byte(addr: u64) -> u8 {
     byte
 }
 
-/// Exchanges the mode of this thread.
-fn exchange(mut mode: i32) -> i32 {
-    ok!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
-    mode
-}
-
 #[test]
 fn a_captured_operation_is_done_with_each_launch() {
     Machine::with(&[("FAKE_MEMORY", "1")]).run(|| {
@@ -82,35 +71,6 @@ fn a_captured_operation_is_done_with_each_launch() {
         ok!(cuGraphExecDestroy(executable));
         let gone = cuda!(cuGraphLaunch(executable, stream));
         assert_eq!(gone, INVALID_VALUE);
-    });
-}
-
-#[test]
-fn a_capture_spreads_through_events_and_must_be_joined() {
-    Machine::with(&[]).run(|| {
-        begin();
-        let ([origin, side], [fork, join]) =
-            ([(); 2].map(|()| stream()), [(); 2].map(|()| event()));
-        let addr = malloc(MIB);
-        for joins in [true, false] {
-            begin_capture(origin);
-            assert_eq!(fill(origin, addr, 1), SUCCESS);
-            ok!(cuEventRecord(fork, origin));
-            ok!(cuStreamWaitEvent(side, fork, 0_u32));
-            assert_eq!(status(side), 1);
-            assert_eq!(fill(side, addr, 2), SUCCESS);
-            ok!(cuEventRecord(join, side));
-            if joins {
-                ok!(cuStreamWaitEvent(origin, join, 0_u32));
-            }
-            let (code, graph) = end_capture(origin);
-            assert_eq!(status(side), 0);
-            if joins {
-                assert_eq!((code, node_count(graph)), (SUCCESS, 2));
-            } else {
-                assert_eq!((code, graph), (CAPTURE_UNJOINED, 0));
-            }
-        }
     });
 }
 
@@ -163,73 +123,6 @@ fn the_capture_info_has_the_nodes_that_the_next_operation_depends_on() {
         assert_eq!(end_capture(stream), (SUCCESS, graph));
         begin_capture(stream);
         assert!(info().1 > first, "every capture has its own number");
-    });
-}
-
-#[test]
-fn forbidden_calls_fail_and_invalidate_the_capture() {
-    Machine::with(&[]).run(|| {
-        begin();
-        let ([stream, other], event) = ([(); 2].map(|()| stream()), event());
-        let addr = malloc(MIB);
-        let mut place = 0_u64;
-        for (number, expected) in [
-            CAPTURE_UNSUPPORTED,
-            CAPTURE_UNSUPPORTED,
-            CAPTURE_UNSUPPORTED,
-            CAPTURE_UNSUPPORTED,
-            CAPTURE_ISOLATION,
-            CAPTURED_EVENT,
-            ILLEGAL_STATE,
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            ok!(cuEventRecord(event, other));
-            begin_capture(stream);
-            let code = match number {
-                0 => cuda!(cuMemAlloc_v2(&raw mut place, MIB)),
-                1 => cuda!(cuMemFree_v2(addr)),
-                2 => cuda!(cuStreamSynchronize(stream)),
-                3 => cuda!(cuEventQuery(event)),
-                4 => cuda!(cuStreamWaitEvent(stream, event, 0_u32)),
-                5 => {
-                    ok!(cuEventRecord(event, stream));
-                    cuda!(cuEventQuery(event))
-                }
-                _ => cuda!(cuStreamBeginCapture_v2(stream, GLOBAL)),
-            };
-            assert_eq!(code, expected, "{number}");
-            let survives = number == 6;
-            assert_eq!(status(stream), if survives { 1 } else { 2 }, "{number}");
-            let code = end_capture(stream).0;
-            let expected = if survives {
-                SUCCESS
-            } else {
-                CAPTURE_INVALIDATED
-            };
-            assert_eq!(code, expected, "{number}");
-        }
-    });
-}
-
-#[test]
-fn the_mode_of_a_thread_permits_unsafe_calls() {
-    Machine::with(&[]).run(|| {
-        begin();
-        let stream = stream();
-        begin_capture(stream);
-        assert_eq!(exchange(RELAXED), GLOBAL);
-        ok!(cuMemFree_v2(malloc(MIB)));
-        assert_eq!(
-            cuda!(cuCtxSynchronize()),
-            CAPTURE_UNSUPPORTED,
-            "it would wait for the captured stream"
-        );
-        assert_eq!(exchange(GLOBAL), RELAXED);
-        let mut wrong = 3_i32;
-        let code = cuda!(cuThreadExchangeStreamCaptureMode(&raw mut wrong));
-        assert_eq!((code, wrong), (INVALID_VALUE, 3));
     });
 }
 

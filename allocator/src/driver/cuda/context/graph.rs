@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 use std::{ptr, slice};
 
-use cudarc::driver::sys::CUstreamCaptureStatus as Status;
+use cudarc::driver::sys::CUstreamCaptureStatus as CaptureStatus;
 
 use super::{Answer, Context};
 use crate::driver::cuda::symbols::{Node, NodeCalls, Stream};
@@ -33,7 +33,7 @@ impl Context {
             )
         };
         self.check("cuStreamGetCaptureInfo", answer)?;
-        if status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint {
+        if status != CaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint {
             return Ok(None);
         }
         let last = match nodes.is_null() {

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use super::join_gap;
-use crate::driver::DriverError;
+use crate::driver::{DriverError, Status};
 
 const MIB: u64 = 1 << 20;
 /// Chunks start and end at multiples of it, in bytes. Also what must be free beside a new chunk.
@@ -100,13 +100,13 @@ impl Chunks {
     }
 
     /// Places an allocation of `bytes`.
-    pub(super) fn place(&mut self, bytes: u64) -> Result<u64, DriverError> {
+    pub(super) fn place(&mut self, bytes: u64) -> Status<u64> {
         let find = |chunks: &Self, size| chunks.highest(size).or_else(|| chunks.lowest(size));
         self.place_by(bytes, Chunk::smallest_gap, find)
     }
 
     /// Places a reservation of `bytes`.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Result<u64, DriverError> {
+    pub(super) fn reserve(&mut self, bytes: u64) -> Status<u64> {
         self.place_by(bytes, Chunk::lowest_gap, Self::lowest)
     }
 
@@ -117,7 +117,7 @@ impl Chunks {
         bytes: u64,
         gap: impl Fn(&Chunk, u64) -> Option<u64>,
         find: impl Fn(&Self, u64) -> Option<u64>,
-    ) -> Result<u64, DriverError> {
+    ) -> Status<u64> {
         if let Some(start) = self.place_in_gap(bytes, gap) {
             return Ok(start);
         }

@@ -1,0 +1,197 @@
+//! Calls of CUDA's functions with what they return: `tests/transcripts/*.txt`.
+//!
+//! A case (`== TITLE`) has environment variables (`FAKE_HOLD_EVENTS=1`) and calls, one in each line, as a program that
+//! loads `libcuda.so.1` makes them. What is indented below a call is its status, if it failed, and the values that it
+//! wrote. An argument is a number (`9MiB`, `-1`), a value written before (`addr`, `addr+512`), a place for 8 bytes
+//! (`&addr`), for 4 (`&i:count`) or for a float (`&f:ms`), a place of several words (`[1 1 1 0]`, of 4 bytes each), or
+//! `null`. `&i:mode=2` is a place that has 2 before the call. A value that an older variable has is written as its name.
+//!
+//! `TRANSCRIPTS=write` writes what the calls do today: read the difference before you commit it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coalesce_alloc::bytes;
+
+use crate::library::driver;
+use crate::machine::Machine;
+
+/// A function with eight arguments. In the calling conventions of 64-bit machines a function ignores those that it does
+/// not have.
+type Function = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
+
+/// What a place has before a call.
+const UNWRITTEN: u64 = u64::MAX;
+
+/// A value that a call writes.
+#[derive(Clone, Copy)]
+enum Width {
+    Four,
+    Eight,
+    Float,
+}
+
+/// The variables of a case, in boxes whose addresses the calls get.
+#[derive(Default)]
+struct Program {
+    /// The first word is the value; some functions write more.
+    variables: BTreeMap<String, Box<[u64; 16]>>,
+    /// The names of variables by age.
+    names: Vec<String>,
+    arrays: Vec<Vec<i32>>,
+}
+
+impl Program {
+    /// Makes a call and returns what it did.
+    fn call(&mut self, line: &str) -> Vec<String> {
+        let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
+        let mut places: Vec<(String, Width, u64)> = Vec::new();
+        let arguments: Vec<u64> = split(arguments)
+            .into_iter()
+            .map(|argument| self.argument(argument, &mut places))
+            .collect();
+        let symbol = driver().symbol(name);
+        assert!(!symbol.is_null(), "no function {name}");
+        let at = |index: usize| arguments.get(index).copied().unwrap_or(0);
+        // SAFETY: the cases pass numbers and places of the sizes that CUDA's headers declare, at most eight.
+        let status = unsafe {
+            let function: Function = std::mem::transmute(symbol);
+            function(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
+        };
+        let mut told = Vec::new();
+        if status != 0 {
+            told.push(format!("status {status}"));
+        }
+        for (name, width, before) in places {
+            let value = self.variables[&name][0];
+            if value != before {
+                told.push(format!("{name} = {}", self.written(&name, value, width)));
+            }
+        }
+        told
+    }
+
+    fn argument(&mut self, text: &str, places: &mut Vec<(String, Width, u64)>) -> u64 {
+        if let Some(place) = text.strip_prefix('&') {
+            let (place, before) = match place.split_once('=') {
+                Some((place, before)) => (place, before.parse().expect("a number")),
+                None => (place, UNWRITTEN),
+            };
+            let (name, width) = match place.split_once(':') {
+                Some(("i", name)) => (name, Width::Four),
+                Some(("f", name)) => (name, Width::Float),
+                _ => (place, Width::Eight),
+            };
+            if !self.variables.contains_key(name) {
+                self.names.push(name.to_owned());
+            }
+            let room = self.variables.entry(name.to_owned()).or_default();
+            room[0] = before;
+            places.push((name.to_owned(), width, before));
+            return room.as_mut_ptr().expose_provenance() as u64;
+        }
+        if let Some(words) = text.strip_prefix('[') {
+            let words = words.trim_end_matches(']').split_whitespace();
+            let mut words: Vec<i32> = words.map(|word| word.parse().expect("a word")).collect();
+            words.resize(32, 0);
+            self.arrays.push(words);
+            let array = self.arrays.last_mut().unwrap();
+            return array.as_mut_ptr().expose_provenance() as u64;
+        }
+        let (text, beyond) = text.split_once('+').unwrap_or((text, "0"));
+        let beyond = bytes::parse(beyond).expect("an amount");
+        let value = match text {
+            "null" => 0,
+            _ if text.starts_with('-') => text.parse::<i64>().expect("a number").cast_unsigned(),
+            _ => match self.variables.get(text) {
+                Some(value) => value[0],
+                None => bytes::parse(text).unwrap_or_else(|_| panic!("no variable {text}")),
+            },
+        };
+        value + beyond
+    }
+
+    /// A value: the variable that had it first, or a number.
+    fn written(&self, name: &str, value: u64, width: Width) -> String {
+        match width {
+            Width::Four => (value as i32).to_string(),
+            Width::Float => f32::from_bits(value as u32).to_string(),
+            Width::Eight => {
+                let mut older = self.names.iter().take_while(|other| *other != name);
+                let same = older.find(|other| self.variables[*other][0] == value);
+                match same {
+                    Some(other) => other.clone(),
+                    None if value < 1 << 20 => value.to_string(),
+                    None if value.is_multiple_of(1 << 20) && value < 1 << 40 => {
+                        format!("{}MiB", value >> 20)
+                    }
+                    None => format!("{value:#x}"),
+                }
+            }
+        }
+    }
+}
+
+/// The arguments of a call, where brackets hold several words together.
+fn split(arguments: &str) -> Vec<&str> {
+    let mut depth = false;
+    let parts = arguments.split(|c: char| {
+        depth = (depth || c == '[') && c != ']';
+        c == ' ' && !depth
+    });
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// The lines of a case with what its calls do now.
+fn performed(case: &str) -> String {
+    let mut program = Program::default();
+    let mut done = String::new();
+    for line in case.lines().filter(|line| !line.starts_with("  ")) {
+        done += line;
+        done.push('\n');
+        let call = line.split('#').next().unwrap_or_default().trim();
+        if call.starts_with("cu") {
+            for outcome in program.call(call) {
+                done += &format!("  {outcome}\n");
+            }
+        }
+    }
+    done
+}
+
+#[test]
+fn calls_go_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let files = fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let mut number = 0;
+    for path in files {
+        let written = fs::read_to_string(&path).unwrap();
+        let mut now = String::new();
+        for case in written.split_inclusive("\n\n") {
+            if !case.contains("==") {
+                now += case;
+                continue;
+            }
+            let place = format!("{}/transcript-{number}", env!("CARGO_TARGET_TMPDIR"));
+            let variables = case.lines().filter_map(|line| line.split_once('='));
+            let variables = variables.filter(|(name, _)| name.starts_with("FAKE_"));
+            // The last variable distinguishes the machines of this test.
+            let variables: Vec<_> = variables.chain([("TRANSCRIPT", &place[..])]).collect();
+            Machine::with(&variables).run(|| fs::write(&place, performed(case)).unwrap());
+            now += &fs::read_to_string(&place).unwrap_or_default();
+            number += 1;
+        }
+        if std::env::var_os("TRANSCRIPTS").is_some_and(|what| what == "write") {
+            fs::write(&path, now).unwrap();
+            continue;
+        }
+        for (written, now) in written.lines().zip(now.lines()) {
+            assert_eq!(written, now, "{}", path.display());
+        }
+        assert_eq!(written, now, "{}", path.display());
+    }
+    assert!(number > 10);
+}
