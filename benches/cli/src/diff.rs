@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.json {
         output::ensure_writable(path)?;
     }
-    let (before, after) = (Opened::of(&args.a, args)?, Opened::of(&args.b, args)?);
+    let (before, after) = (Side::of(&args.a, args)?, Side::of(&args.b, args)?);
     let difference = Difference::between(&before.compared(), &after.compared())?;
     if !args.json.as_deref().is_some_and(is_stdout) {
         print(&difference.text())?;
@@ -52,14 +52,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An opened workload and the conditions of its replay.
-struct Opened {
+/// One of the two workloads and the conditions of its replay.
+struct Side {
     name: String,
     input: Input,
     conditions: Conditions,
 }
 
-impl Opened {
+impl Side {
     fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
         let (input, conditions) = args.conditions.open_for_reference(name)?;
         Ok(Self {
