@@ -129,7 +129,10 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
     let is_printed = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_stdout);
-    ensure_apart(("--json", is_printed(&args.json)), ("--html -", is_printed(&args.html)))?;
+    ensure_apart(
+        ("--json", is_printed(&args.json)),
+        ("--html -", is_printed(&args.html)),
+    )?;
     let mut files = Files::checked([&args.json, &args.html]);
     let advice = advise(request)?;
     if !is_printed(&args.json) && !is_printed(&args.html) {

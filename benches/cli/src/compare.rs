@@ -195,7 +195,11 @@ fn list(text: &mut Styled, lines: impl Iterator<Item = (bool, &'static str, Stri
             "better" => GOOD,
             _ => Style::new(),
         };
-        let word = if *fails { word.to_uppercase() } else { (*word).to_owned() };
+        let word = if *fails {
+            word.to_uppercase()
+        } else {
+            (*word).to_owned()
+        };
         let line = format!("{word:<6} {line}");
         *text = mem::take(text).and_styled(style, &line).and("\n");
     }

@@ -236,39 +236,3 @@ impl To {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_extension_names_the_format() {
-        let of = |name: &str| {
-            To::from_extension(Path::new(name)).map(|to| match to {
-                To::Trace => "trace",
-                To::Binary => "binary",
-                To::Rmm => "rmm",
-                To::Minimalloc => "minimalloc",
-                To::Snapshot => "snapshot",
-            })
-        };
-        let names = [
-            "a.csv",
-            "a.CSV.GZ",
-            "a.b.trace",
-            "a.log",
-            "a.txt.gz",
-            "a.pickle",
-            "a.pkl",
-            ".csv",
-        ];
-        let formats = [
-            "trace", "trace", "binary", "rmm", "rmm", "snapshot", "snapshot", "trace",
-        ];
-        assert_eq!(names.map(of), formats.map(Some));
-        assert_eq!(
-            ["a", "a.gz", "csv", "a.csv.xz", "a.csv.b"].map(of),
-            [None; 5]
-        );
-    }
-}

@@ -57,7 +57,10 @@ pub fn seconds(text: &str) -> Result<f64, &'static str> {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let are_samples_printed = args.samples.as_deref().is_some_and(is_stdout);
-    ensure_apart(("--samples", are_samples_printed), ("--out", is_stdout(&args.out)))?;
+    ensure_apart(
+        ("--samples", are_samples_printed),
+        ("--out", is_stdout(&args.out)),
+    )?;
     let mut device = args.device.open_gpu()?;
     let machine = machine::with_gpu(&device);
     notice(&format!("measuring on this machine:\n{machine}"));

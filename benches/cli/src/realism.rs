@@ -71,7 +71,10 @@ const TABLE: &str = "realism";
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let splice = args.splice.as_deref();
-    ensure_apart(("--json", args.json), ("--splice -", splice.is_some_and(is_stdout)))?;
+    ensure_apart(
+        ("--json", args.json),
+        ("--splice -", splice.is_some_and(is_stdout)),
+    )?;
     // Before the measurement, which takes a while.
     let page = splice.map(|path| Markdown::read(path, &[TABLE]));
     let target = page.transpose()?;

@@ -212,7 +212,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         describe(&report)
     };
     print(&text)?;
-    let is_corrupt = report.contents().is_some_and(|contents| contents.corrupt > 0);
+    let is_corrupt = report
+        .contents()
+        .is_some_and(|contents| contents.corrupt > 0);
     Ok(ExitCode::from(u8::from(is_corrupt)))
 }
 
@@ -329,7 +331,9 @@ impl Watch {
             (self.has_surroundings, surroundings),
             (self.has_limits && policy != REFERENCE, limits),
         ];
-        let left_out = sentences.into_iter().filter(|(is_left_out, _)| *is_left_out);
+        let left_out = sentences
+            .into_iter()
+            .filter(|(is_left_out, _)| *is_left_out);
         left_out.map(|(_, sentence)| sentence.to_owned()).collect()
     }
 }
@@ -374,7 +378,9 @@ fn describe(report: &Report) -> String {
         text += &line(name, &figure, meaning);
     }
     text += &driver_time(report);
-    text += &report.contents().map_or_else(String::new, describe_contents);
+    text += &report
+        .contents()
+        .map_or_else(String::new, describe_contents);
     if let Some(first) = &report.first_oom {
         let (event, bytes, tag) = (first.event, amount(first.requested_bytes), &first.tag);
         text += &format!("\nfirst failed request: event {event}, {bytes} for {tag}\n");
@@ -401,7 +407,10 @@ fn heading(report: &Report) -> String {
     };
     let device = match &report.on_gpu {
         Some(on_gpu) => format!("{}, {capacity}", on_gpu.device),
-        None => format!("simulated device, {capacity}, addresses {}", row.address_policy),
+        None => format!(
+            "simulated device, {capacity}, addresses {}",
+            row.address_policy
+        ),
     };
     format!(
         "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
@@ -428,7 +437,11 @@ fn figures(row: &Row) -> [(&'static str, String, &'static str); 9] {
     let of_ooms = "failed requests; a program usually ends at the first";
     [
         ("peak requested", requested, "size of all live requests"),
-        ("peak allocated", of_blocks(row.peak_allocated_bytes), "size of their blocks"),
+        (
+            "peak allocated",
+            of_blocks(row.peak_allocated_bytes),
+            "size of their blocks",
+        ),
         ("peak reserved", reserved, "memory taken from the device"),
         ("peak inactive split", inactive, of_inactive),
         ("efficiency", efficiency, of_efficiency),
