@@ -7,6 +7,7 @@
 //!    quietly. Report what happens with `output::notice`, which respects `--quiet`. Make a name from outside `printable`, so
 //!    that it stays in its line.
 //! 2. Add a line to the list below, under the heading for its users: `mod hello; Hello`
+//! 3. Show what it answers on a page of `tests/cmd`, which `tests/verbs/transcripts.rs` describes.
 //!
 //! `scripts/howto/check.py verb` checks these steps with this example:
 //!
