@@ -42,8 +42,8 @@ pub struct Args {
     /// Cost of driver calls: `published` (older devices), `h100`, `h200`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Seconds until the answer, with the most important parts first; 0 for no limit. If reading the file takes
-    /// more than half of it, the rest takes another half.
+    /// Seconds until the answer; 0 for no limit. The most important parts come first. The search gets at least half
+    /// of the limit, even if reading was slow.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -142,7 +142,7 @@ fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::
     files.ended()
 }
 
-/// The files of an advice. The text is printed and every other file is written also if one of them cannot be.
+/// The files of an advice. If one of them cannot be written, the text is still printed and the others are written.
 #[derive(Default)]
 struct Files {
     /// Those that cannot be written, and why.

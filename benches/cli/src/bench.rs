@@ -20,7 +20,7 @@ use super::replay::policies;
 /// Also compares the memory that each allocator counts as reserved with the memory that the device reports as
 /// used. Each workload is replayed several times: in the first replay the allocator takes memory from the device,
 /// in later replays it has that memory cached. Single calls and whole replays are timed on the host; replays with
-/// the driver's own pool also on the device, by events. No kernels run, unless with `--kernels`.
+/// the driver's own pool also on the device, by events. Kernels run only with `--kernels`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce bench --device cuda:0 --out results/latest/gpu\n\nresults/README.md describes the columns."

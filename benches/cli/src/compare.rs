@@ -127,7 +127,7 @@ fn counts(comparison: &Comparison) -> String {
     )
 }
 
-/// The text with the differences behind it, first those that make the comparison fail.
+/// Appends the differences to the text. Those that make the comparison fail come first.
 fn differences(mut text: Styled, comparison: &Comparison, limits: &Limits) -> Styled {
     let lost = comparison
         .lost

@@ -37,7 +37,7 @@ pub struct ConditionFlags {
     #[arg(long, value_parser = addresses())]
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings
-    /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.15 for traces and presets.
+    /// that it lacks are not advised. Default: the release that the snapshot shows; 2.15 for traces and presets.
     #[arg(long = "torch", value_name = "RELEASE")]
     pub release: Option<Release>,
     /// Device number, if the snapshot or trace covers several devices. Default: in a snapshot, the device that ran out of

@@ -27,9 +27,9 @@ use super::replay::policies;
 
 /// Convert a workload to the format of another tool.
 ///
-/// The formats `trace` and `binary` store all that a replay of a snapshot uses: requests, private pools, captures, frees that
-/// complete later, the segments at the start, and settings, release, device and limit as recorded; of all devices of a
-/// snapshot. `rmm` and `minimalloc` store only the requests of the program, of one device. A `snapshot` also stores the
+/// The formats `trace` and `binary` store all devices of a snapshot, with everything that a replay uses: requests, private
+/// pools, captures, frees that complete later, the segments at the start, and the recorded settings, release, device and
+/// limit. `rmm` and `minimalloc` store only the requests of the program on one device. A `snapshot` also stores the
 /// address of each allocation, so the workload is replayed with --policy and --conf on a simulated device. The format of the
 /// input is detected from its content.
 #[derive(clap::Args)]
@@ -149,7 +149,7 @@ impl<'a> WithConditions<'a> {
 }
 
 impl Args {
-    /// The devices to write, with their numbers: the one that is asked for, or all that the format and the input have. One
+    /// The devices to write, with their numbers: the one that is asked for, else as many as the format can store. A device
     /// that cannot be read is left out if there are others.
     fn inputs(&self, format: &Format<'_>) -> anyhow::Result<Vec<(u32, Input)>> {
         let takes_all = matches!(format, Format::Trace | Format::BinaryTrace);
@@ -238,41 +238,5 @@ impl To {
             "pickle" | "pkl" => Some(Self::Snapshot),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_extension_names_the_format() {
-        let of = |name: &str| {
-            To::from_extension(Path::new(name)).map(|to| match to {
-                To::Trace => "trace",
-                To::Binary => "binary",
-                To::Rmm => "rmm",
-                To::Minimalloc => "minimalloc",
-                To::Snapshot => "snapshot",
-            })
-        };
-        let names = [
-            "a.csv",
-            "a.CSV.GZ",
-            "a.b.trace",
-            "a.log",
-            "a.txt.gz",
-            "a.pickle",
-            "a.pkl",
-            ".csv",
-        ];
-        let formats = [
-            "trace", "trace", "binary", "rmm", "rmm", "snapshot", "snapshot", "trace",
-        ];
-        assert_eq!(names.map(of), formats.map(Some));
-        assert_eq!(
-            ["a", "a.gz", "csv", "a.csv.xz", "a.csv.b"].map(of),
-            [None; 5]
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! `coalesce fits`: whether a PyTorch program fits into a GPU, asked before there is one.
+//! `coalesce fits`: whether a PyTorch program fits into a GPU that is not there yet.
 
 mod answer;
 mod gpus;
@@ -27,11 +27,11 @@ use super::output::{self, failed, is_stdout, notice, print_answer};
 /// request. If it runs out of memory, it runs again with more memory to find out how much it needs, and which settings
 /// help. Exit status 0 if it fits, 1 if it does not, 2 if there is no answer.
 ///
-/// When three steps of the optimizer in a row made the same requests, the epoch ends, if its batches come from a
-/// `DataLoader`. The program goes on with what follows, such as an evaluation. It ends when a further epoch reserves no
-/// more memory or before it writes a checkpoint, and without a `DataLoader` at once. `--whole` runs all of it: the
-/// program then also writes its files, such as checkpoints. Their contents are meaningless, and they may replace
-/// earlier files.
+/// An epoch ends early when three steps of the optimizer in a row made the same requests, if a `DataLoader` provides its
+/// batches. The program goes on with what follows, such as an evaluation. It is ended when a further epoch reserves no
+/// more memory, and before it writes a checkpoint. Without a `DataLoader` it is ended after the three steps. `--whole`
+/// runs all of it. The program then also writes its files, such as checkpoints, with meaningless contents, and may
+/// replace earlier files.
 ///
 /// What a program reads from the GPU is 0 everywhere, so a program whose requests depend on computed values can
 /// need more or less. The answer lists where that may be so.

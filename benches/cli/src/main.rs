@@ -3,10 +3,11 @@
 //! # Adding a verb
 //!
 //! 1. Write `NAME.rs` as in the example, with `Args` and `run`. The documentation of `Args` and of its fields
-//!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly and takes
-//!    control characters out, and say what happens with `output::notice`, which respects `--quiet`. A name from outside is
-//!    `printable`, so that it stays in its line.
+//!    is the verb's `--help`. Print with `output::print`: it removes control characters, and a closed pipe ends the program
+//!    quietly. Report what happens with `output::notice`, which respects `--quiet`. Make a name from outside `printable`, so
+//!    that it stays in its line.
 //! 2. Add a line to the list below, under the heading for its users: `mod hello; Hello`
+//! 3. Show what it answers on a page of `tests/cmd`, which `tests/verbs/transcripts.rs` describes.
 //!
 //! `scripts/howto/check.py verb` checks these steps with this example:
 //!

@@ -55,8 +55,8 @@ pub struct Args {
     /// prints them at the end, instead of the table.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
-    /// Also write the profile into this file, with each call's cost scaled to what it took in these programs. Judge it by
-    /// other programs.
+    /// Also write the profile into this file, with the cost of each call scaled to what it took in these programs. Test
+    /// the result on other programs.
     #[arg(long, value_name = "TOML")]
     scaled: Option<PathBuf>,
 }

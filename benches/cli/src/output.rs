@@ -242,8 +242,8 @@ pub fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
     status.into()
 }
 
-/// Prints what the parser of the arguments says, an error or the help, and returns the exit status. The parser repeats
-/// arguments as they are, so that its text has styles only if no argument could bring others.
+/// Prints an error of the arguments or the help, and returns the exit status. The parser of the arguments repeats them
+/// unaltered, so its text is printed without styles if an argument contains control characters.
 pub fn invalid_arguments(
     mut error: clap::Error,
     arguments: impl Iterator<Item = OsString>,

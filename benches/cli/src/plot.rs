@@ -14,10 +14,10 @@ use super::output::folder;
 
 /// Draw the results of a sweep as SVG files.
 ///
-/// Draws the efficiency of all workloads under all settings, and memory over time for the workloads with the most
-/// unused reserved memory. With several policies, also driver time by reserved memory; with several tight devices,
-/// driver time by capacity; with several releases of PyTorch, how reserved memory changes from release to release;
-/// with the policy quilt, the memory that policies waste on each recorded program.
+/// Draws the efficiency of all workloads under all settings, and the memory over time of the workloads with the most
+/// unused reserved memory. Results of several policies also get plots of driver time against reserved memory; of several
+/// tight devices, of driver time against capacity; of several releases of PyTorch, of the change of reserved memory from
+/// release to release; and of the policy quilt, of the memory that each policy wastes on the recorded programs.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce plot benches/sweeps/least.toml results/latest/least.csv --out plots"

@@ -18,10 +18,11 @@ use super::output::{self, ensure_apart, is_stdout, notice};
 /// Measure the cost of driver calls on a GPU, and write a cost profile.
 ///
 /// The simulated device charges its calls by such a profile.
-/// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events, streams and
-/// the device's pool, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call,
-/// fitted to the means. Then it takes all memory for a moment, to measure how fast the device clears what is returned, and
-/// measures how much longer calls take among kernels. All memory is freed. Pass the file to other verbs with `--profile FILE`.
+/// Measures each call alone on an idle device: those that allocate, map and free memory, in sizes from 2 MiB to 16 GiB as
+/// far as memory is free, and those of events, streams and the device's pool. The profile has a fixed cost and a cost per
+/// MiB for each call, fitted to the means. Also measures how fast the device clears memory that is returned, for which all
+/// memory is taken for a moment, and how much longer calls take among kernels. All memory is freed at the end. Pass the
+/// file to other verbs with `--profile FILE`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce profile --device cuda:0 --out h200.toml --samples h200.csv"
@@ -84,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The default if other processes took the memory meanwhile, so that what was measured before is kept.
+/// The measured value, or the default if there was too little memory. What was measured before is then not lost.
 fn unless_short<T: Default>(measured: Result<T, DriverError>, what: &str) -> anyhow::Result<T> {
     match measured {
         Err(DriverError::OutOfMemory) => {

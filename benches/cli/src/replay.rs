@@ -217,7 +217,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_corrupt)))
 }
 
-/// What a recording lacks, and what follows for a replay that the recorded program did not make.
+/// What a recording lacks. If the replay differs from the recorded run, also that its figures are lower bounds.
 fn lacking(input: &Input, conf: &str, is_simulated_reference: bool) -> Vec<String> {
     let mut lacking = input.coverage.as_ref().map(missing).unwrap_or_default();
     if let Some(start) = input.workload.start()
@@ -302,7 +302,7 @@ fn as_json(report: &Report) -> anyhow::Result<String> {
     Ok(json::pretty(&value)?)
 }
 
-/// Shows progress, keeps the first failure, and counts failures that do not recur.
+/// Shows progress, keeps the first failed request, and counts requests that failed only when recorded.
 struct Watch {
     progress: Progress,
     first_oom: Option<FailedRequest>,

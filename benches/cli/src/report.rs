@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows as JSON objects; those of unsupported workloads without the figures that could not be measured.
+/// The rows as JSON objects. Rows of unsupported workloads lack the figures that could not be measured.
 fn objects(rows: &[Row]) -> anyhow::Result<Vec<serde_json::Value>> {
     let object = |row: &Row| {
         let mut object = serde_json::to_value(row)?;

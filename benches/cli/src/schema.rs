@@ -90,7 +90,7 @@ fn schema<T: JsonSchema>() -> Schema {
     settings.into_generator().into_root_schema_for::<T>()
 }
 
-/// The schema in which only those required fields are required that are always printed.
+/// The schema without the requirement of fields that are not always printed.
 fn without(mut schema: Schema, required: &str, is_printed: fn(&str) -> bool) -> Schema {
     let fields = schema.pointer_mut(required).and_then(Value::as_array_mut);
     if let Some(fields) = fields {

@@ -10,8 +10,8 @@ pub const BAD: Style = AnsiColor::Red.on_default();
 /// What got better.
 pub const GOOD: Style = AnsiColor::Green.on_default();
 
-/// Lines of text for people. Only this type can hold what a terminal obeys, and only the styles of the program. All that
-/// is printed becomes one first, so that no text from outside can style itself.
+/// Lines of text for people. Everything that is printed becomes a `Styled` first. It contains no control characters but
+/// those of the program's own styles, so text from outside cannot change colours or move the cursor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Styled(String);
 

@@ -43,8 +43,8 @@ pub struct Args {
     /// torch.cuda.memory.set_per_process_memory_fraction and not in the settings.
     #[arg(long, requires = "capacity", value_parser = fraction)]
     fraction: Option<f64>,
-    /// PyTorch release that the program ran under, such as 2.13. Default: each that the snapshot may be of, until one
-    /// explains it.
+    /// PyTorch release that the program ran under, such as 2.13. Default: each release that
+    /// may have written the snapshot, until one explains it.
     #[arg(long, value_name = "RELEASE")]
     torch: Option<Release>,
     /// Print a JSON array, which `coalesce schema verify` describes.
@@ -76,8 +76,8 @@ pub struct VerifiedDevice {
     /// The exit status if all recordings had this verdict.
     #[serde(skip)]
     status: u8,
-    /// The releases of PyTorch whose rules explain the recording, as far as it may be of them; empty if it is not
-    /// reproduced.
+    /// The releases of PyTorch whose rules explain the recording, among those that may have written it; empty if none
+    /// does.
     releases: Vec<String>,
     /// The figures of the replay; none if the file is unreadable or the recording impossible.
     counts: Option<Verification>,

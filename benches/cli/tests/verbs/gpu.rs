@@ -3,15 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Ended, coalesce, scratch_folder};
-
-/// Runs the program with the simulated CUDA driver.
-fn on_a_gpu(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let folder = scratch_folder("driver");
-    simcuda::library::place(&folder).unwrap();
-    let library_path = ("LD_LIBRARY_PATH", folder.to_str().unwrap());
-    coalesce(arguments, "", &[variables, &[library_path]].concat())
-}
+use super::{coalesce, scratch_folder};
 
 /// The lines of a table, by the names of the columns.
 fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
@@ -22,23 +14,13 @@ fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
 #[test]
 fn every_policy_is_timed_with_its_memory() {
     let out = scratch_folder("bench-out");
-    let arguments = [
-        "bench",
-        "hot_4KiB",
-        "record_stream_4_streams",
-        "--seconds",
-        "0.2",
-    ];
-    let policies = [
-        "--policy",
-        "pytorch",
-        "--policy",
-        "cuda_async",
-        "--policy",
-        "bfc",
-    ];
-    let to = ["--device", "cuda:0", "--out", out.to_str().unwrap()];
-    let text = on_a_gpu(&[&arguments[..], &policies, &to].concat(), &[]).success();
+    let driver = scratch_folder("driver");
+    simcuda::library::place(&driver).unwrap();
+    let bench = "bench hot_4KiB record_stream_4_streams --seconds 0.6 --device cuda:0 --policy pytorch --policy cuda_async \
+                 --policy bfc --out";
+    let arguments: Vec<&str> = bench.split(' ').chain([out.to_str().unwrap()]).collect();
+    let library_path = ("LD_LIBRARY_PATH", driver.to_str().unwrap());
+    let text = coalesce(&arguments, "", &[library_path]).success();
     assert!(text.contains("hot_4KiB on cuda:0"), "{text}");
     assert!(
         text.contains("does not serve work on more than one stream"),
@@ -74,8 +56,8 @@ fn every_policy_is_timed_with_its_memory() {
         "two walks, two calls"
     );
     for row in of_hot {
-        let ns = ["p50_ns", "p99_ns", "p999_ns", "max_ns"];
-        let ns = ns.map(|name| row[name].parse::<u64>().unwrap());
+        let names = ["p50_ns", "p99_ns", "p999_ns", "max_ns"];
+        let ns = names.map(|name| row[name].parse::<u64>().unwrap());
         assert!(ns.is_sorted(), "{ns:?}");
     }
 }

@@ -15,7 +15,7 @@ mod schema;
 mod sweep;
 #[cfg(target_os = "linux")]
 mod terminal;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod transcripts;
 #[cfg(target_os = "linux")]
 mod unwritable;
