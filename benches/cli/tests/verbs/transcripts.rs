@@ -151,7 +151,7 @@ macro_rules! topics {
 }
 
 topics! {
-    advise bench coalesce compare convert coverage diagnose diff fits limits place plot plugin policies profile realism replay
+    advise bench coalesce compare convert coverage diagnose diff fits limits place plot plugin policies realism replay
     report schema script shell summary sweep verify workloads
 }
 
