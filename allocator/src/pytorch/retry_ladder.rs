@@ -80,9 +80,10 @@ impl<D: Driver> PyTorch<D> {
                 }
                 Step::ReturnSome => {
                     *step = Step::ReturnAll;
-                    match self.release_available_cached_blocks(request)? {
-                        true => self.request_segment(request, Attempt::First)?,
-                        false => Supply::Nothing,
+                    if self.release_available_cached_blocks(request)? {
+                        self.request_segment(request, Attempt::First)?
+                    } else {
+                        Supply::Nothing
                     }
                 }
                 Step::ReturnAll => {
