@@ -80,10 +80,9 @@ impl<D: Driver> PyTorch<D> {
                 }
                 Step::ReturnSome => {
                     *step = Step::ReturnAll;
-                    if self.release_available_cached_blocks(request)? {
-                        self.request_segment(request, Attempt::First)?
-                    } else {
-                        Supply::Nothing
+                    match self.release_available_cached_blocks(request)? {
+                        true => self.request_segment(request, Attempt::First)?,
+                        false => Supply::Nothing,
                     }
                 }
                 Step::ReturnAll => {
