@@ -249,9 +249,10 @@ impl<D: Driver> PyTorch<D> {
     fn begin(&mut self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
         self.ensure_room()?;
         if !self.events.is_empty() {
-            match self.is_capturing() {
-                true => self.free_safe_blocks(stream)?,
-                false => self.process_events()?,
+            if self.is_capturing() {
+                self.free_safe_blocks(stream)?
+            } else {
+                self.process_events()?
             }
         }
         self.request(bytes, stream)
@@ -259,9 +260,10 @@ impl<D: Driver> PyTorch<D> {
 
     #[inline(always)]
     fn ensure_room(&self) -> Result<(), Error> {
-        match self.blocks.has_room() {
-            true => Ok(()),
-            false => Err(Error::TooManyBlocks),
+        if self.blocks.has_room() {
+            Ok(())
+        } else {
+            Err(Error::TooManyBlocks)
         }
     }
 

@@ -24,7 +24,7 @@ mod sliced;
 
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::stream_safe::StreamSafe;
-use crate::driver::Driver;
+use crate::driver::{DeviceAddr, Driver, Status};
 
 /// `SubSlices`. See the [module](self).
 pub type Sliced = StreamSafe<sliced::SubSlices>;
@@ -73,4 +73,21 @@ impl MaxPage {
     fn bytes(self, device: &dyn Driver) -> u64 {
         self.0.unwrap_or(device.total_memory() / 4).min(LARGEST)
     }
+}
+
+/// Returns the pages whose address and bytes `surplus` gives. A page that the device does not take back is kept.
+fn return_pages<P>(
+    pages: &mut Vec<P>,
+    device: &mut dyn Driver,
+    mut surplus: impl FnMut(&mut P) -> Option<(DeviceAddr, u64)>,
+) -> Status {
+    let mut outcome = Ok(());
+    pages.retain_mut(|page| {
+        let freed = surplus(page).map(|(addr, bytes)| device.free(addr, bytes));
+        if let Some(Err(error)) = &freed {
+            outcome = Err(error.clone());
+        }
+        freed != Some(Ok(()))
+    });
+    outcome
 }

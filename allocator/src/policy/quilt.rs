@@ -161,9 +161,10 @@ impl Quilt {
         stream: StreamId,
     ) -> Served<Block> {
         let bytes = bytes.next_multiple_of(MIN_BLOCK);
-        let addr = match self.is_small(bytes) {
-            true => self.malloc_small(device, bytes, stream)?,
-            false => self.malloc_large(device, bytes, stream)?,
+        let addr = if self.is_small(bytes) {
+            self.malloc_small(device, bytes, stream)?
+        } else {
+            self.malloc_large(device, bytes, stream)?
         };
         Ok(Block::new(addr, bytes, stream))
     }

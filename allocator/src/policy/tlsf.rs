@@ -121,9 +121,10 @@ impl Tlsf {
             halvings += 1;
         }
         loop {
-            let taken = match size <= left {
-                true => device.malloc(size),
-                false => Err(DriverError::OutOfMemory),
+            let taken = if size <= left {
+                device.malloc(size)
+            } else {
+                Err(DriverError::OutOfMemory)
             };
             match taken {
                 Err(DriverError::OutOfMemory)
@@ -178,9 +179,10 @@ impl Tlsf {
 
     fn preferred_block(&self, device: &dyn Driver) -> u64 {
         let total = device.total_memory();
-        let bytes = match total <= SMALL_HEAP {
-            true => total / 8,
-            false => self.large_heap_block,
+        let bytes = if total <= SMALL_HEAP {
+            total / 8
+        } else {
+            self.large_heap_block
         };
         bytes.saturating_add(31) / 32 * 32
     }

@@ -132,9 +132,12 @@ fn comparable(text: &str, release: Release) -> Vec<Cow<'_, str>> {
     let is_exact = release == COMPLETE;
     text.lines()
         .filter(|line| !line.starts_with("FAKE "))
-        .map(|line| match is_exact {
-            true => line.into(),
-            false => without_location(line),
+        .map(|line| {
+            if is_exact {
+                line.into()
+            } else {
+                without_location(line)
+            }
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use coalesce_alloc::driver::cuda::CudaDevice;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::stream_safe::StreamSafe;
-use coalesce_alloc::policy::{Block, Policy, Refusal};
+use coalesce_alloc::policy::{Block, Policy, Served};
 use coalesce_alloc::registry::{self, POLICIES};
 use coalesce_alloc::{Verification, Verified};
 
@@ -32,35 +32,26 @@ struct IgnoresStreams {
 }
 
 impl Policy for IgnoresStreams {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let cached = self.free.entry((stream, bytes)).or_default().pop();
         let addr = match cached {
             Some(addr) => addr,
             None => device.malloc(bytes)?,
         };
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Served {
         let alike = self.free.entry((block.stream, block.bytes)).or_default();
         alike.push(block.addr);
         Ok(())
     }
 
-    fn record_stream(&mut self, _: &mut dyn Driver, _: Block, _: StreamId) -> Result<(), Refusal> {
+    fn record_stream(&mut self, _: &mut dyn Driver, _: Block, _: StreamId) -> Served {
         Ok(())
     }
 
-    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Served {
         for ((_, bytes), alike) in std::mem::take(&mut self.free) {
             for addr in alike {
                 device.free(addr, bytes)?;
@@ -82,30 +73,21 @@ impl Overlapping {
 }
 
 impl Policy for Overlapping {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Block, Refusal> {
+    fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
         let (arena, used) = match self.arena {
             Some(arena) => arena,
             None => (device.malloc(Self::ARENA)?, 0),
         };
         self.arena = Some((arena, used + bytes - Self::SHARED));
         let addr = arena.offset(used);
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
-    fn free(&mut self, _: &mut dyn Driver, _: Block) -> Result<(), Refusal> {
+    fn free(&mut self, _: &mut dyn Driver, _: Block) -> Served {
         Ok(())
     }
 
-    fn empty_cache(&mut self, _: &mut dyn Driver) -> Result<(), Refusal> {
+    fn empty_cache(&mut self, _: &mut dyn Driver) -> Served {
         Ok(())
     }
 }

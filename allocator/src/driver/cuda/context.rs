@@ -326,9 +326,10 @@ impl Context {
     pub(super) fn create_event(&self, timed: bool) -> Answer<Event> {
         let _entered = self.enter()?;
         let mut event = Event::NULL;
-        let flags = match timed {
-            true => sys::CUevent_flags::CU_EVENT_DEFAULT,
-            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        let flags = if timed {
+            sys::CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING
         };
         // SAFETY: `event` receives the one handle it writes.
         let answer = unsafe { (self.symbols.core.create_event)(&raw mut event, flags as c_uint) };

@@ -133,9 +133,10 @@ impl CudaDevice {
     /// # Errors
     /// [`DriverError::InvalidValue`] if it is not.
     pub(super) fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Status {
-        match self.held.covers(addr, bytes) {
-            true => Ok(()),
-            false => Err(DriverError::InvalidValue),
+        if self.held.covers(addr, bytes) {
+            Ok(())
+        } else {
+            Err(DriverError::InvalidValue)
         }
     }
 }

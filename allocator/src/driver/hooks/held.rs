@@ -90,13 +90,11 @@ impl Held {
 
     /// The pages of an allocation: address and bytes.
     fn pages_of(&self, addr: DeviceAddr, bytes: u64) -> (DeviceAddr, u64) {
-        match bytes < self.granularity {
-            true => (
-                DeviceAddr(addr.0 - addr.0 % self.granularity),
-                self.granularity,
-            ),
-            false => (addr, self.in_pages(bytes)),
+        if bytes < self.granularity {
+            let page = DeviceAddr(addr.0 - addr.0 % self.granularity);
+            return (page, self.granularity);
         }
+        (addr, self.in_pages(bytes))
     }
 
     /// Bytes held.

@@ -14,7 +14,7 @@
 
 use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, Served, only_default};
-use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
+use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage, return_pages};
 use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, Status, StreamId};
 
@@ -163,23 +163,11 @@ impl Bucket {
     /// Increases the count of all free pages and returns the pages that reach `limit`. A page that the
     /// device does not take back is kept.
     fn count(&mut self, device: &mut dyn Driver, limit: u32) -> Status {
-        let mut outcome = Ok(());
-        self.pages.retain_mut(|page| {
-            if !page.is_free {
-                return true;
-            }
-            page.free_count += 1;
-            if page.free_count < limit {
-                return true;
-            }
-            let freed = device.free(page.addr, page.bytes);
-            let is_kept = freed.is_err();
-            if is_kept {
-                outcome = freed;
-            }
-            is_kept
-        });
-        outcome
+        return_pages(&mut self.pages, device, |page| {
+            page.free_count += u32::from(page.is_free);
+            let is_over = page.is_free && page.free_count >= limit;
+            is_over.then_some((page.addr, page.bytes))
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, Served, only_default};
-use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
+use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage, return_pages};
 use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 
@@ -112,19 +112,9 @@ impl Pool {
 
     /// Returns the unused pages. A page that the device does not take back is kept.
     fn cleanup(&mut self, device: &mut dyn Driver) -> Status {
-        let mut outcome = Ok(());
-        self.pages.retain(|page| {
-            if !page.is_free() {
-                return true;
-            }
-            let freed = device.free(page.addr, page.bytes);
-            let is_kept = freed.is_err();
-            if is_kept {
-                outcome = freed;
-            }
-            is_kept
-        });
-        outcome
+        return_pages(&mut self.pages, device, |page| {
+            page.is_free().then_some((page.addr, page.bytes))
+        })
     }
 }
 

@@ -142,9 +142,10 @@ impl History {
     /// Finds the earlier event that the last one repeats.
     fn follow(&mut self, number: Number) -> Number {
         let symbol = |number| self.get(number).map(|event| event.symbol);
-        let mut like = match symbol(self.expected) == symbol(number) {
-            true => self.expected,
-            false => 0,
+        let mut like = if symbol(self.expected) == symbol(number) {
+            self.expected
+        } else {
+            0
         };
         let mut agreed = if like == 0 { 0 } else { self.agreed + 1 };
         let reconsiders = agreed < LONGEST && number.is_multiple_of(RECONSIDERED);

@@ -66,9 +66,10 @@ pub(super) struct Pools {
 impl Pools {
     /// The private pool of a block that is freed.
     pub(super) fn take_owner(&mut self, addr: DeviceAddr) -> Option<MempoolId> {
-        match self.owners.is_empty() {
-            true => None,
-            false => self.owners.remove(&addr),
+        if self.owners.is_empty() {
+            None
+        } else {
+            self.owners.remove(&addr)
         }
     }
 

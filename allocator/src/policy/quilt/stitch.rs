@@ -28,13 +28,15 @@ impl Pieces {
             let (Some(first), Some(last)) = (first, last) else {
                 continue;
             };
-            let from = match run.contains(first) {
-                true => first.start,
-                false => first.end(),
+            let from = if run.contains(first) {
+                first.start
+            } else {
+                first.end()
             };
-            let to = match run.contains(last) {
-                true => last.end(),
-                false => last.start,
+            let to = if run.contains(last) {
+                last.end()
+            } else {
+                last.start
             };
             if from < to {
                 pieces.whole.push(Run::between(from, to));
@@ -135,9 +137,10 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Served<Place> {
-        let mut chosen = match self.mechanisms.views {
-            true => choose(self.pieces(stream), &self.units, bytes),
-            false => Err(bytes),
+        let mut chosen = if self.mechanisms.views {
+            choose(self.pieces(stream), &self.units, bytes)
+        } else {
+            Err(bytes)
         };
         if chosen.is_err() && self.reclaim_pools(device)? {
             if let Some(place) = self.fit(bytes, stream) {
@@ -165,9 +168,10 @@ impl Quilt {
             Some(usable) => Pieces::of(usable.into_iter(), &self.units),
             None => Pieces::of(self.space.free.iter(), &self.units),
         };
-        match self.mechanisms.ends {
-            true => pieces,
-            false => pieces.of_whole_units(),
+        if self.mechanisms.ends {
+            pieces
+        } else {
+            pieces.of_whole_units()
         }
     }
 
@@ -176,9 +180,10 @@ impl Quilt {
         if !self.mechanisms.large_units {
             return Ok(PAGE);
         }
-        match self.mechanisms.scarce_units {
-            true => Ok(Units::largest_on(device.memory_info()?.free)),
-            false => Ok(u64::MAX),
+        if self.mechanisms.scarce_units {
+            Ok(Units::largest_on(device.memory_info()?.free))
+        } else {
+            Ok(u64::MAX)
         }
     }
 

@@ -103,9 +103,12 @@ fn fuse(larger: &Group, smaller: &Group) -> Option<Vec<Group>> {
     }
     // If the larger group is the latter, time is reversed.
     let horizon = latter.until;
-    let life = |tensor: &Tensor| match is_former {
-        true => tensor.life,
-        false => tensor.life.mirrored(horizon),
+    let life = |tensor: &Tensor| {
+        if is_former {
+            tensor.life
+        } else {
+            tensor.life.mirrored(horizon)
+        }
     };
 
     let mut skyline = Skyline::flat(0);

@@ -173,9 +173,10 @@ fn the_order_is_pytorchs() {
         for _ in 0..400 {
             let inserts = random.below(8) < 5;
             let key = random.key(run);
-            match inserts {
-                true => set.insert(key, ()),
-                false => set.remove(key),
+            if inserts {
+                set.insert(key, ())
+            } else {
+                set.remove(key)
             }
             let size = set.keys().count() as u64;
             for number in set.keys().chain([size]) {

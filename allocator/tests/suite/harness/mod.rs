@@ -67,9 +67,10 @@ impl Subject {
             return capacity;
         };
         let settings = Settings::from_conf(self.conf).unwrap();
-        let beyond = match settings.expandable_segments() {
-            true => settings.large_segment_size(),
-            false => 0,
+        let beyond = if settings.expandable_segments() {
+            settings.large_segment_size()
+        } else {
+            0
         };
         capacity.min(limit + beyond)
     }
@@ -348,9 +349,10 @@ impl Bench {
 
 /// The error of a call that is made to fail.
 fn injected(memory: bool) -> DriverError {
-    match memory {
-        true => DriverError::OutOfMemory,
-        false => DriverError::Failed("injected".to_owned()),
+    if memory {
+        DriverError::OutOfMemory
+    } else {
+        DriverError::Failed("injected".to_owned())
     }
 }
 

@@ -158,9 +158,10 @@ pub fn with_failures() -> impl Strategy<Value = Vec<TestOp>> {
 /// Operations of every kind on a device that fails now and then, with private pools or without.
 pub fn of_all_kinds(pools: bool) -> impl Strategy<Value = Vec<TestOp>> {
     let limit = prop::option::of(0_u64..512 << 20).prop_map(|bytes| TestOp::Limit { bytes });
-    let programs = match pools {
-        true => with_pools(true).boxed(),
-        false => with_failures().boxed(),
+    let programs = if pools {
+        with_pools(true).boxed()
+    } else {
+        with_failures().boxed()
     };
     let limits = prop::collection::vec((any::<usize>(), limit), 0..4);
     (programs, limits).prop_map(|(mut ops, limits)| {

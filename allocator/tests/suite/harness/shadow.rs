@@ -226,9 +226,10 @@ impl Shadow {
         }
         for private in &self.private {
             // The addresses of graphs stay theirs, too.
-            let is_taken = match private.pool.is_of_graphs() {
-                true => memory.overlaps(&private.memory),
-                false => memory.shares_bytes_with(&private.memory),
+            let is_taken = if private.pool.is_of_graphs() {
+                memory.overlaps(&private.memory)
+            } else {
+                memory.shares_bytes_with(&private.memory)
             };
             assert!(
                 pool == Some(private.pool) || !is_taken,
@@ -359,9 +360,10 @@ impl Shadow {
                 let start = freed.place.offset;
                 let from = place.offset.saturating_sub(start);
                 let to = (place.offset + bytes).saturating_sub(start);
-                match is_there {
-                    true => freed.without(from, to),
-                    false => freed.without(u64::MAX, u64::MAX),
+                if is_there {
+                    freed.without(from, to)
+                } else {
+                    freed.without(u64::MAX, u64::MAX)
                 }
             })
             .collect();

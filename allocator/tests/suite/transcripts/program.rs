@@ -178,8 +178,9 @@ impl Program {
                 let pools = self.subject.any().private_pools().unwrap();
                 let RestoredPool { freed, allocated } = pools.restore_pool(checkpoint)?;
                 told.push(format!("freed {}", self.named(&freed)));
-                self.freed
-                    .extend(self.live.extract_if(.., |_, addr| freed.contains(addr)));
+                let all = self.live.iter().map(|(id, addr)| (id.clone(), *addr));
+                self.freed.extend(all);
+                self.live.retain(|_, addr| !freed.contains(addr));
                 let again = live.iter().filter(|(_, addr)| allocated.contains(addr));
                 self.live
                     .extend(again.map(|(id, addr)| (id.clone(), *addr)));
@@ -431,9 +432,9 @@ fn written(bytes: u64) -> String {
     const MIB: u64 = 1 << 20;
     match bytes {
         0..KIB => bytes.to_string(),
-        _ if bytes % MIB == 0 => format!("{}MiB", bytes / MIB),
+        _ if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes / MIB),
         MIB.. => format!("{}MiB+{}", bytes / MIB, written(bytes % MIB)),
-        _ if bytes % KIB == 0 => format!("{}KiB", bytes / KIB),
+        _ if bytes.is_multiple_of(KIB) => format!("{}KiB", bytes / KIB),
         _ => bytes.to_string(),
     }
 }

@@ -36,10 +36,11 @@ impl Context {
         if status != CaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint {
             return Ok(None);
         }
-        let last = match nodes.is_null() {
-            true => &[],
+        let last = if nodes.is_null() {
+            &[]
+        } else {
             // SAFETY: the driver owns `count` nodes there, which stay until this stream is used or its capture ends.
-            false => unsafe { slice::from_raw_parts(nodes, count) },
+            unsafe { slice::from_raw_parts(nodes, count) }
         };
         let last = last.iter().map(|&node| GraphNode(node as u64)).collect();
         Ok(Some(StreamCapture { id, last }))
