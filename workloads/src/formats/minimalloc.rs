@@ -225,6 +225,7 @@ impl<'a> Columns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases;
 
     fn wrong(text: &str) -> String {
         parse(Path::new("file"), text, Budget::UNLIMITED)
@@ -271,43 +272,9 @@ mod tests {
 
     #[test]
     fn errors_name_the_line_and_the_reason() {
-        let header = "id,lower,upper,size";
-        for (text, expected) in [
-            ("", "file, line 1: not an instance: expected the columns"),
-            ("op,id,bytes,stream,tag\n", "`coalesce convert`"),
-            ("id,lower,upper,size,size\n", "1: not an instance"),
-            ("id,lower,upper,size,weight\n", "1: not an instance"),
-            (
-                &format!("{header}\na,1,2\n"),
-                "2: 3 fields instead of the 4",
-            ),
-            (
-                &format!("{header}\n\na,1,-2,3\n"),
-                "3: upper '-2' is not a number",
-            ),
-            (
-                &format!("{header}\na,2,2,3\n"),
-                "2: upper 2 is not greater than lower 2",
-            ),
-            (
-                &format!("{header},gaps\na,1,9,3,4-5\n"),
-                "2: gaps '4-5' is not supported",
-            ),
-            (
-                &format!("{header},offset\na,1,9,3,0\n"),
-                "2: offset '0' is not supported",
-            ),
-            (
-                &format!("{header},alignment\na,1,9,3,0\n"),
-                "2: an alignment of 0",
-            ),
-            (
-                &format!("{header},alignment\na,1,9,8,4\nb,1,2,6,1\n"),
-                "2: an alignment of 4 requires all sizes to be multiples of it, unlike 6",
-            ),
-        ] {
-            let reason = wrong(text);
-            assert!(reason.contains(expected), "no '{expected}' in: {reason}");
-        }
+        cases::check("src/formats/cases/not-instances.txt", |text| {
+            let error = wrong(&text.replace("(empty)", ""));
+            error.strip_prefix("file, ").unwrap().to_owned()
+        });
     }
 }

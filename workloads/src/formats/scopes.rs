@@ -64,76 +64,37 @@ impl Scopes {
 
 #[cfg(test)]
 mod tests {
-    use PoolCall::{Begin, BeginCapture, Empty, End, EndCapture, Release};
-
     use super::*;
     use crate::budget::MOST_POOLS;
+    use crate::cases;
+    use crate::formats::snapshot::fixture;
 
-    const ONE: MempoolId = MempoolId(0, 1);
-    const TWO: MempoolId = MempoolId(0, 2);
-
-    /// The error of the last call; none of the others fails.
-    fn last(calls: &[PoolCall]) -> Option<String> {
-        let mut scopes = Scopes::default();
-        let (last, before) = calls.split_last().unwrap();
-        for &call in before {
-            assert_eq!(scopes.check(call), Ok(()), "{call:?}");
+    fn call(text: &str) -> PoolCall {
+        match text
+            .split_once(' ')
+            .map(|(call, pool)| (call, fixture::pool(pool)))
+        {
+            Some(("begin", pool)) => PoolCall::Begin(pool),
+            Some(("end", pool)) => PoolCall::End(pool),
+            Some(("release", pool)) => PoolCall::Release(pool),
+            Some((_, pool)) => PoolCall::Empty(pool),
+            None if text == "begin" => PoolCall::BeginCapture,
+            None => PoolCall::EndCapture,
         }
-        scopes.check(*last).err()
     }
 
     #[test]
     fn a_pool_is_used_kept_released_and_emptied_in_this_order() {
-        assert_eq!(
-            last(&[
-                Begin(ONE),
-                Begin(TWO),
-                End(ONE),
-                Begin(ONE),
-                End(ONE),
-                End(TWO)
-            ]),
-            None
-        );
-        assert_eq!(
-            last(&[Begin(ONE), End(ONE), Release(ONE), Empty(ONE), Empty(ONE)]),
-            None
-        );
-        let (used, kept) = ([Begin(TWO), Begin(ONE)], [Begin(ONE), End(ONE)]);
-        let released = [Begin(ONE), End(ONE), Release(ONE)];
-        for (before, call, expected) in [
-            (&[][..], End(ONE), "no requests go to pool 0:1"),
-            (&[], Release(ONE), "no requests went to pool 0:1"),
-            (&[], Empty(ONE), "no requests went to pool 0:1"),
-            (&used, Begin(ONE), "requests already go to pool 0:1"),
-            (&used, Release(ONE), "requests still go to pool 0:1"),
-            (&used, Empty(ONE), "pool 0:1 was not released"),
-            (&kept, End(ONE), "no requests go to pool 0:1"),
-            (&kept, Empty(ONE), "pool 0:1 was not released"),
-            (&released, Begin(ONE), "pool 0:1 was released"),
-            (&released, End(ONE), "no requests go to pool 0:1"),
-            (&released, Release(ONE), "pool 0:1 was released before"),
-            (&released, Empty(TWO), "no requests went to pool 0:2"),
-        ] {
-            let calls = [before, &[call]].concat();
-            let found = last(&calls).unwrap();
-            assert_eq!(
-                found.replace("(0, 1)", "0:1").replace("(0, 2)", "0:2"),
-                expected,
-                "{calls:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn captures_end_as_often_as_they_begin() {
-        assert_eq!(
-            last(&[BeginCapture, BeginCapture, EndCapture, EndCapture]),
-            None
-        );
-        let expected = Some("no capture is under way".to_owned());
-        assert_eq!(last(&[EndCapture]), expected);
-        assert_eq!(last(&[BeginCapture, EndCapture, EndCapture]), expected);
+        cases::check("src/formats/cases/scopes.txt", |calls| {
+            let mut scopes = Scopes::default();
+            let mut checked: Vec<_> = calls
+                .split(", ")
+                .map(|text| scopes.check(call(text)))
+                .collect();
+            let last = checked.pop().unwrap();
+            assert!(checked.iter().all(Result::is_ok), "{calls}");
+            last.map_or_else(|error| error, |()| "nothing".to_owned())
+        });
     }
 
     #[test]
@@ -141,8 +102,8 @@ mod tests {
         let mut scopes = Scopes::default();
         let pools = (0..=MOST_POOLS as u64).map(|number| MempoolId(0, number));
         for pool in pools {
-            assert_eq!(scopes.check(Begin(pool)), Ok(()));
+            assert_eq!(scopes.check(PoolCall::Begin(pool)), Ok(()));
         }
-        assert!(scopes.check(BeginCapture).is_err());
+        assert!(scopes.check(PoolCall::BeginCapture).is_err());
     }
 }

@@ -1,18 +1,19 @@
 //! Families of models: members free all their allocations, and features change the peak.
 
+use coalesce_workloads::catalog;
 use coalesce_workloads::families::cnn::Cnn;
-use coalesce_workloads::families::inference::{CacheLayout, Inference, Request};
+use coalesce_workloads::families::inference::{Inference, Request};
 use coalesce_workloads::families::lengths::Lengths;
 use coalesce_workloads::families::moe::Moe;
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::families::transformer::{
-    self, Attention, Evaluation, Optimizer, Precision, Shape, Transformer,
+    self, Attention, Optimizer, Precision, Shape, Transformer,
 };
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::common::{Fingerprint, assert_frees_all, measured, operations};
+use crate::common::{Fingerprint, assert_frees_all, measured, operations, table};
 use crate::digests::digest;
 
 fn small_transformer() -> Transformer {
@@ -30,131 +31,100 @@ fn small_transformer() -> Transformer {
 
 /// Small members that cover all features.
 fn small_members() -> Vec<Box<dyn Workload>> {
-    let mut members: Vec<Box<dyn Workload>> = Vec::new();
-    for shape in [Shape::Gpt2, Shape::Bert, Shape::Llama] {
-        let transformer = Transformer {
-            shape,
-            ..small_transformer()
+    const SMALL: &str = "layers = 2\nhidden = 64\nheads = 4\nvocabulary = 100";
+    let mut members = Vec::new();
+    let mut add = |family: &str, parameters: &str| {
+        let name = if family == "transformer" {
+            "small"
+        } else {
+            family
         };
-        for attention in [Attention::Flash, Attention::Materialised] {
-            for precision in [Precision::Mixed, Precision::Half, Precision::Single] {
+        members.push(catalog::build(name, family, table(parameters)).unwrap());
+    };
+    let transformer = format!("{SMALL}\nbatch = 2\nsteps = 2");
+    for shape in ["gpt2", "bert", "llama"] {
+        let of_shape = format!("{transformer}\nshape = '{shape}'");
+        for attention in ["flash", "materialised"] {
+            for precision in ["mixed", "half", "single"] {
                 for recompute in [false, true] {
-                    members.push(Box::new(Transformer {
-                        attention,
-                        precision,
-                        recompute,
-                        sequence: Lengths::Uniform { min: 1, max: 16 },
-                        padded: shape != Shape::Gpt2 && attention == Attention::Flash,
-                        ..transformer.clone()
-                    }));
+                    let padded = shape != "gpt2" && attention == "flash";
+                    add(
+                        "transformer",
+                        &format!(
+                            "{of_shape}\nattention = '{attention}'\nprecision = '{precision}'\nrecompute = {recompute}\n\
+                         padded = {padded}\nsequence = {{ uniform = {{ min = 1, max = 16 }} }}"
+                        ),
+                    );
                 }
             }
         }
         for mistake in [
-            transformer::Mistake::None,
-            transformer::Mistake::ZeroedInPlace,
-            transformer::Mistake::NeverCleared,
-            transformer::Mistake::LossesKept,
-            transformer::Mistake::OutputsKept,
+            "none",
+            "zeroed_in_place",
+            "never_cleared",
+            "losses_kept",
+            "outputs_kept",
         ] {
-            members.push(Box::new(Transformer {
-                mistake,
-                micro_batches: 2,
-                evaluation: Some(Evaluation {
-                    every: 1,
-                    batches: 2,
-                    batch: 3,
-                    sequence: Lengths::List(vec![5, 7]),
-                }),
-                ..transformer.clone()
-            }));
+            add(
+                "transformer",
+                &format!(
+                    "{of_shape}\nmistake = '{mistake}'\nmicro_batches = 2\n\
+                 evaluation = {{ every = 1, batches = 2, batch = 3, sequence = {{ list = [5, 7] }} }}"
+                ),
+            );
         }
-        for optimizer in [
-            Optimizer::AdamW,
-            Optimizer::AdamWFused,
-            Optimizer::Momentum,
-            Optimizer::Sgd,
-        ] {
+        for optimizer in ["adamw", "adamw_fused", "momentum", "sgd"] {
             for (shards, bucket_mib) in [(1, 0), (1, 1), (4, 1)] {
-                members.push(Box::new(Transformer {
-                    optimizer,
-                    shards,
-                    bucket_mib,
-                    master_weights: true,
-                    precision: Precision::Half,
-                    micro_batches: 2,
-                    ..transformer.clone()
-                }));
+                add(
+                    "transformer",
+                    &format!(
+                        "{of_shape}\noptimizer = '{optimizer}'\nshards = {shards}\nbucket_mib = {bucket_mib}\n\
+                     master_weights = true\nprecision = 'half'\nmicro_batches = 2"
+                    ),
+                );
             }
         }
     }
-    members.push(Box::new(Transformer {
-        precision: Precision::Half,
-        evaluation: Some(Evaluation {
-            every: 1,
-            batches: 2,
-            batch: 3,
-            sequence: Lengths::Fixed(6),
-        }),
-        ..small_transformer()
-    }));
+    add(
+        "transformer",
+        &format!(
+            "{transformer}\nprecision = 'half'\nevaluation = {{ every = 1, batches = 2, batch = 3, sequence = 6 }}"
+        ),
+    );
     for recompute in [false, true] {
-        members.push(Box::new(Transformer {
-            shape: Shape::Llama,
-            kv_heads: 2,
-            lora_rank: 1,
-            precision: Precision::Half,
-            recompute,
-            ..small_transformer()
-        }));
-        members.push(Box::new(Moe {
-            layers: 2,
-            hidden: 64,
-            heads: 4,
-            vocabulary: 100,
-            sequence: Lengths::Sorted {
-                min: 1,
-                max: 16,
-                count: 3,
-            },
-            recompute,
-            ..Moe::default()
-        }));
+        add(
+            "transformer",
+            &format!(
+                "{transformer}\nshape = 'llama'\nkv_heads = 2\nlora_rank = 1\nprecision = 'half'\nrecompute = {recompute}"
+            ),
+        );
+        let sequence = "sequence = { sorted = { min = 1, max = 16, count = 3 } }";
+        add(
+            "moe",
+            &format!("{SMALL}\n{sequence}\nrecompute = {recompute}"),
+        );
     }
-    for cache in [CacheLayout::Whole, CacheLayout::Pages { tokens: 4 }] {
+    for cache in ["'whole'", "{ pages = { tokens = 4 } }"] {
         for gradients in [false, true] {
-            members.push(Box::new(Inference {
-                layers: 2,
-                hidden: 64,
-                heads: 4,
-                kv_heads: 2,
-                vocabulary: 100,
-                cache,
-                gradients,
-                requests: vec![Request {
-                    batch: 2,
-                    prompt: 3,
-                    new_tokens: 0,
-                }],
-                random_requests: 4,
-                prompt: Lengths::LogUniform { min: 1, max: 16 },
-                new_tokens: Lengths::Uniform { min: 1, max: 6 },
-                live: 2,
-                ..Inference::default()
-            }));
+            add(
+                "inference",
+                &format!(
+                    "{SMALL}\nkv_heads = 2\ncache = {cache}\ngradients = {gradients}\nrandom_requests = 4\nlive = 2\n\
+                 requests = [{{ batch = 2, prompt = 3, new_tokens = 0 }}]\n\
+                 prompt = {{ log_uniform = {{ min = 1, max = 16 }} }}\nnew_tokens = {{ uniform = {{ min = 1, max = 6 }} }}"
+                ),
+            );
         }
     }
     for prefetch in [false, true] {
-        for precision in [Precision::Mixed, Precision::Half, Precision::Single] {
-            members.push(Box::new(Cnn {
-                depths: vec![1, 2],
-                width: 8,
-                batch: 2,
-                image: Lengths::Uniform { min: 1, max: 40 },
-                precision,
-                prefetch,
-                ..Cnn::default()
-            }));
+        for precision in ["mixed", "half", "single"] {
+            add(
+                "cnn",
+                &format!(
+                    "depths = [1, 2]\nwidth = 8\nbatch = 2\nimage = {{ uniform = {{ min = 1, max = 40 }} }}\n\
+                 precision = '{precision}'\nprefetch = {prefetch}"
+                ),
+            );
         }
     }
     members

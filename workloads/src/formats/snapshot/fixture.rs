@@ -47,7 +47,7 @@ pub(crate) fn short(bytes: u64) -> String {
     }
 }
 
-fn pool(text: &str) -> MempoolId {
+pub(crate) fn pool(text: &str) -> MempoolId {
     let (graph, user) = text.split_once(':').unwrap();
     MempoolId(number(graph), number(user))
 }

@@ -11,8 +11,8 @@
 mod answers;
 mod difference;
 pub(super) mod extents;
-mod first_guess;
 mod guesses;
+mod heuristics;
 mod in_use;
 mod limit;
 mod observed;

@@ -12,15 +12,16 @@ use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, verify};
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 
-use super::invented::{PLAIN, Setup, record};
+use super::invented::{PLAIN, record};
+use super::random::Kind;
+use crate::common::{MIB, assert_contains};
 
 fn one() -> Recording {
-    let streams = true;
-    let memory = 256;
+    let memory = 100 * MIB;
     record(
-        Setup {
+        Kind {
             memory,
-            streams,
+            streams: 2,
             ..PLAIN
         },
         7,
@@ -56,27 +57,15 @@ fn errors_name_the_impossible_entry_and_the_reason() {
     }
     let mut twice = good.clone();
     twice.entries.insert(index, good.entries[index]);
-    assert!(
-        error_of(&twice).contains("no block in use begins there"),
-        "{}",
-        error_of(&twice)
-    );
+    assert_contains(&error_of(&twice), "no block in use begins there");
     let mut vast = good.clone();
     let index = place(&good, Action::FreeCompleted);
     vast.entries[index].size = u64::MAX;
-    assert!(
-        error_of(&vast).contains("no block can have this size"),
-        "{}",
-        error_of(&vast)
-    );
+    assert_contains(&error_of(&vast), "no block can have this size");
     let mut taken = good.clone();
     let index = place(&good, Action::SegmentAlloc);
     taken.entries[index].size += 512;
-    assert!(
-        error_of(&taken).contains("segment after it has"),
-        "{}",
-        error_of(&taken)
-    );
+    assert_contains(&error_of(&taken), "segment after it has");
     let mut wrong = good.clone();
     wrong.conf = Some("max_split_size_mb:1".to_owned());
     assert!(

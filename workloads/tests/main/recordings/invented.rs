@@ -1,131 +1,27 @@
 //! Recordings of random programs run by the reference itself: verification must reproduce every
 //! decision, from the first entry and from any later one, as if a ring buffer had dropped the rest.
 
-use coalesce_alloc::MempoolId;
-use coalesce_alloc::PyTorch;
-use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::error::Error;
-use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::release::{Release, two};
-use coalesce_alloc::settings::Settings;
-use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
-use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 
-/// The configuration of a recorded run.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    pub release: Release,
-    pub addresses: AddressPolicy,
-    pub conf: &'static str,
-    /// Device memory in MiB.
-    pub memory: u64,
-    /// Whether the program uses several streams, and the device lags behind.
-    pub streams: bool,
-    /// Whether some requests go to a private pool.
-    pub private_pool: bool,
-    /// Whether stacks are recorded.
-    pub stacks: bool,
-}
+use super::random::{self, Kind, Program};
+use crate::common::{EXPANDABLE, MIB};
 
-pub const PLAIN: Setup = Setup {
-    release: Release::DEFAULT,
+/// A recording without its beginning has one possible start: no segment has the address of an earlier one, and no snapshot
+/// tells the exact size of blocks that were in use before.
+pub const PLAIN: Kind = Kind {
     addresses: AddressPolicy::Up,
-    conf: "",
-    memory: 1 << 20,
-    streams: false,
-    private_pool: false,
-    stacks: true,
+    snapshots: false,
+    ..random::PLAIN
 };
 
-/// The callers in the stacks of entries: of a malloc or free, and of `empty_cache`.
-const CALLERS: [&str; 2] = ["work", "empty_cache"];
-
 /// A recording of a random program.
-pub fn record(setup: Setup, seed: u64) -> Recording {
-    let mut rng = Rng::new(seed);
-    let config = SimConfig {
-        hold_events: setup.streams,
-        address_policy: setup.addresses,
-        ..SimConfig::with_capacity(setup.memory << 20)
-    };
-    let settings = Settings::of_release(setup.release);
-    let settings = settings.started_with(setup.conf).unwrap();
-    let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
-    allocator.record_history(Some(HistoryOptions::default()));
-    let mut live = Vec::new();
-    let mut entry_stacks = Vec::new();
-    let largest = (setup.memory << 20) / 4;
-    for _ in 0..400 {
-        let mut caller = StackId(1);
-        match rng.below(100) {
-            0 => {
-                caller = StackId(2);
-                allocator.empty_cache().unwrap();
-            }
-            1..50 => {
-                let bytes = rng.log_uniform(1, largest.min(64 << 20));
-                let stream = StreamId::nth(if setup.streams {
-                    rng.below(2) as u32
-                } else {
-                    0
-                });
-                let pool = MempoolId(0, 1);
-                let private = setup.private_pool && rng.happens(1, 4);
-                if private {
-                    allocator
-                        .begin_allocate_to_pool(pool, Box::new(|_| true))
-                        .unwrap();
-                }
-                match allocator.malloc(bytes, stream) {
-                    Ok(addr) => live.push(addr),
-                    Err(Error::OutOfMemory(_)) => {}
-                    Err(error) => panic!("{error}"),
-                }
-                if private {
-                    allocator.end_allocate_to_pool(pool).unwrap();
-                }
-            }
-            50..55 if setup.streams => {
-                for k in 0..3 {
-                    let streams = allocator.driver_mut().streams_mut();
-                    streams.complete(StreamId::nth(k), rng.below(3));
-                }
-            }
-            _ if !live.is_empty() => {
-                let addr = live.swap_remove(rng.below(live.len() as u64) as usize);
-                if setup.streams && rng.happens(1, 4) {
-                    allocator.record_stream(addr, StreamId::nth(2)).unwrap();
-                }
-                allocator.free(addr).unwrap();
-            }
-            _ => {}
-        }
-        entry_stacks.resize(allocator.history().count(), caller);
-    }
-    let callers = CALLERS.map(|name| Stack {
-        frames: vec![
-            Frame {
-                name: name.to_owned(),
-                filename: "program.py".to_owned(),
-                line: 1,
-            }
-            .into(),
-        ],
-    });
-    let mut recording = Recording {
-        conf: Some(setup.conf.to_owned()),
-        entries: allocator.history().copied().collect(),
-        segments: allocator.segments(),
-        ..Recording::default()
-    };
-    if setup.stacks {
-        recording.stacks = [vec![Stack::default()], callers.to_vec()].concat();
-        recording.entry_stacks = entry_stacks;
-    }
-    recording
+pub fn record(kind: Kind, seed: u64) -> Recording {
+    let mut program = Program::new(kind, seed);
+    program.run(400);
+    program.recorded()
 }
 
 /// The recording without its first entries.
@@ -138,9 +34,9 @@ pub fn without_first(recording: &Recording, count: usize) -> Recording {
     recording
 }
 
-fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> Verification {
+fn assert_exact(kind: Kind, seed: u64, recording: &Recording, lost: usize) -> Verification {
     let verdict = verify(&without_first(recording, lost), Known::default());
-    let what = format!("{setup:?}, seed {seed}, {lost} entries lost");
+    let what = format!("{kind:?}, seed {seed}, {lost} entries lost");
     let verdict = verdict.unwrap_or_else(|error| panic!("{what}: {error}"));
     let difference = verdict
         .difference
@@ -154,13 +50,13 @@ fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> 
     verdict
 }
 
-fn assert_reproduced(setup: Setup) -> Verification {
+fn assert_reproduced(kind: Kind) -> Verification {
     let mut sum = Verification::default();
     for seed in 0..20 {
-        let recording = record(setup, seed);
+        let recording = record(kind, seed);
         let mut lost = 0;
         while lost < recording.entries.len() {
-            let verdict = assert_exact(setup, seed, &recording, lost);
+            let verdict = assert_exact(kind, seed, &recording, lost);
             sum.retries += verdict.retries;
             sum.ooms += verdict.ooms;
             sum.exact += verdict.exact;
@@ -173,8 +69,8 @@ fn assert_reproduced(setup: Setup) -> Verification {
 
 #[test]
 fn on_a_roomy_device() {
-    for conf in ["", "roundup_power2_divisions:4", "expandable_segments:True"] {
-        let verdict = assert_reproduced(Setup { conf, ..PLAIN });
+    for conf in ["", "roundup_power2_divisions:4", EXPANDABLE] {
+        let verdict = assert_reproduced(Kind { conf, ..PLAIN });
         assert_eq!((verdict.retries, verdict.ooms), (0, 0));
     }
 }
@@ -183,14 +79,14 @@ fn on_a_roomy_device() {
 #[test]
 fn by_the_rules_of_the_release_that_explains_it() {
     for release in [two(12), two(13)] {
-        let setup = Setup {
+        let kind = Kind {
             release,
             addresses: AddressPolicy::Down,
             ..PLAIN
         };
         let mut named = 0;
         for seed in 0..20 {
-            let verdict = assert_exact(setup, seed, &record(setup, seed), 0);
+            let verdict = assert_exact(kind, seed, &record(kind, seed), 0);
             named += verdict.remarks.len();
         }
         assert!(
@@ -203,11 +99,11 @@ fn by_the_rules_of_the_release_that_explains_it() {
 
 #[test]
 fn with_retries_and_ooms() {
-    for conf in ["", "max_split_size_mb:24", "expandable_segments:True"] {
-        let memory = 160;
-        let verdict = assert_reproduced(Setup {
+    for conf in ["", "max_split_size_mb:24", EXPANDABLE] {
+        let verdict = assert_reproduced(Kind {
             conf,
-            memory,
+            memory: 160 * MIB,
+            largest: 40 * MIB,
             ..PLAIN
         });
         assert!(verdict.retries > 0 && verdict.ooms > 0, "{conf}");
@@ -219,41 +115,33 @@ fn with_retries_and_ooms() {
 #[test]
 fn with_lagging_streams() {
     for (conf, memory) in [
-        ("", 1 << 20),
-        ("", 256),
-        ("expandable_segments:True", 1 << 20),
+        ("", PLAIN.memory),
+        ("", 256 * MIB),
+        (EXPANDABLE, PLAIN.memory),
     ] {
-        let streams = true;
-        assert_reproduced(Setup {
+        let streams = 2;
+        assert_reproduced(Kind {
             conf,
             memory,
             streams,
+            largest: 64 * MIB,
             ..PLAIN
         });
     }
-}
-
-#[test]
-fn with_a_private_pool() {
-    let private_pool = true;
-    assert_reproduced(Setup {
-        private_pool,
-        ..PLAIN
-    });
 }
 
 /// Only from the first entry: the recording lacks how long blocks had been free before it.
 #[test]
 fn with_garbage_collection_under_an_unknown_limit() {
     let conf = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.75";
-    let setup = Setup {
+    let kind = Kind {
         conf,
-        memory: 512,
+        memory: 100 * MIB,
         ..PLAIN
     };
     let mut found = 0;
     for seed in 0..20 {
-        let verdict = assert_exact(setup, seed, &record(setup, seed), 0);
+        let verdict = assert_exact(kind, seed, &record(kind, seed), 0);
         found += usize::from(verdict.limit.is_some());
     }
     assert!(found > 0);
@@ -261,11 +149,10 @@ fn with_garbage_collection_under_an_unknown_limit() {
 
 #[test]
 fn without_stacks() {
-    let stacks = false;
-    for memory in [1 << 20, 160] {
-        assert_reproduced(Setup {
+    for memory in [PLAIN.memory, 70 * MIB] {
+        assert_reproduced(Kind {
             memory,
-            stacks,
+            stacks: false,
             ..PLAIN
         });
     }

@@ -14,7 +14,7 @@ use coalesce_workloads::formats::snapshot::{Annotation, Frame, Recording, Stack,
 use crate::common::MIB;
 
 /// What the programs of a test have in common.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub release: Release,
     pub addresses: AddressPolicy,
@@ -27,6 +27,10 @@ pub struct Kind {
     pub pools: bool,
     /// Whether the program limits its memory on the way.
     pub limits: bool,
+    /// Whether the program takes snapshots of itself on the way.
+    pub snapshots: bool,
+    /// Whether the stacks of entries are recorded.
+    pub stacks: bool,
 }
 
 pub const PLAIN: Kind = Kind {
@@ -38,6 +42,8 @@ pub const PLAIN: Kind = Kind {
     streams: 1,
     pools: false,
     limits: false,
+    snapshots: true,
+    stacks: true,
 };
 
 pub struct Program {
@@ -50,6 +56,8 @@ pub struct Program {
     pools: Vec<MempoolId>,
     pools_made: u64,
     entry_stacks: Vec<StackId>,
+    /// The stack of each entry if `empty_cache` has one of its own.
+    callers: Vec<StackId>,
 }
 
 impl Program {
@@ -71,6 +79,7 @@ impl Program {
             pools: Vec::new(),
             pools_made: 0,
             entry_stacks: Vec::new(),
+            callers: Vec::new(),
         }
     }
 
@@ -102,14 +111,13 @@ impl Program {
     }
 
     fn work_in_pool(&mut self) {
-        let pool = match self.pools.is_empty() || self.rng.happens(1, 2) {
-            true => {
-                self.pools_made += 1;
-                let pool = MempoolId(0, self.pools_made);
-                self.pools.push(pool);
-                pool
-            }
-            false => self.pools[self.rng.below(self.pools.len() as u64) as usize],
+        let pool = if self.pools.is_empty() || self.rng.happens(1, 2) {
+            self.pools_made += 1;
+            let pool = MempoolId(0, self.pools_made);
+            self.pools.push(pool);
+            pool
+        } else {
+            self.pools[self.rng.below(self.pools.len() as u64) as usize]
         };
         if self.rng.happens(1, 3) {
             self.allocator.empty_cache().unwrap();
@@ -140,16 +148,18 @@ impl Program {
         for _ in 0..self.allocator.pool_use_count(pool).unwrap() {
             self.allocator.release_pool(pool).unwrap();
         }
-        match self.rng.happens(1, 2) {
-            true => self.allocator.empty_pool(pool).unwrap(),
-            false => self.allocator.empty_cache().unwrap(),
+        if self.rng.happens(1, 2) {
+            self.allocator.empty_pool(pool).unwrap()
+        } else {
+            self.allocator.empty_cache().unwrap()
         }
     }
 
-    fn step(&mut self) -> StackId {
-        match self.rng.below(100) {
+    fn step(&mut self) -> [StackId; 2] {
+        let choice = self.rng.below(100);
+        match choice {
             0 => self.allocator.empty_cache().unwrap(),
-            1 => _ = self.allocator.observed_segments(MempoolId::DEFAULT),
+            1 if self.kind.snapshots => _ = self.allocator.observed_segments(MempoolId::DEFAULT),
             2..5 if self.kind.pools => self.work_in_pool(),
             5..8 if self.kind.pools => self.release_a_pool(),
             8 if self.kind.limits => {
@@ -170,31 +180,45 @@ impl Program {
             15..60 => self.request(MempoolId::DEFAULT),
             _ => self.free_any(),
         }
-        StackId(self.rng.below(STACKS as u64) as u32)
+        let any = self.rng.below(STACKS as u64) as u32;
+        [any, 1 + u32::from(choice == 0)].map(StackId)
     }
 
     pub fn run(&mut self, steps: u64) {
         for _ in 0..steps {
-            let stack = self.step();
+            let [stack, caller] = self.step();
             let entries = self.allocator.history().count();
             self.entry_stacks.resize(entries, stack);
+            self.callers.resize(entries, caller);
         }
     }
 
-    /// What is recorded, with or without what only some releases and options record.
-    pub fn recording(&mut self) -> Recording {
+    /// What is recorded by default.
+    pub fn recorded(&self) -> Recording {
         let mut recording = Recording {
+            conf: Some(self.kind.conf.to_owned()),
             entries: self.allocator.history().copied().collect(),
             segments: self.allocator.segments(),
             ..Recording::default()
         };
+        if self.kind.stacks {
+            recording.stacks = stacks();
+            recording.entry_stacks = self.callers.clone();
+        }
+        recording
+    }
+
+    /// What is recorded, with or without what only some releases and options record.
+    pub fn recording(&mut self) -> Recording {
+        let mut recording = self.recorded();
         let mut has = || self.rng.happens(1, 2);
         let (has_stacks, has_pools) = (has(), has());
         let (has_steps, has_conf) = (has(), has() || has() || !self.kind.conf.is_empty());
-        recording.conf = has_conf.then(|| self.kind.conf.to_owned());
-        if has_stacks {
-            recording.stacks = stacks();
-            recording.entry_stacks = self.entry_stacks.clone();
+        recording.conf = recording.conf.filter(|_| has_conf);
+        recording.entry_stacks = self.entry_stacks.clone();
+        if !has_stacks {
+            recording.stacks.clear();
+            recording.entry_stacks.clear();
         }
         if has_pools {
             let pools = self.allocator.snapshot().entry_pools.remove(0);

@@ -15,7 +15,8 @@ use coalesce_workloads::perturbed::perturbed;
 use coalesce_workloads::replay::{Observer, Step, Tally, replay};
 use coalesce_workloads::start;
 
-use super::invented::{PLAIN, Setup, record, without_first};
+use super::invented::{PLAIN, record, without_first};
+use super::random::Kind;
 use crate::common::{EXPANDABLE, MIB, ROOMY};
 
 /// The last `percent` of a recording's entries, and the number of entries before them.
@@ -76,9 +77,9 @@ fn replayed(
 #[test]
 fn reserved_memory_is_that_of_the_recorded_part() {
     for conf in ["", "max_split_size_mb:24", EXPANDABLE] {
-        let setup = Setup { conf, ..PLAIN };
+        let kind = Kind { conf, ..PLAIN };
         for seed in 0..10 {
-            let complete = record(setup, seed);
+            let complete = record(kind, seed);
             let coverage = complete.coverage();
             assert_eq!(coverage.extent, Extent::Complete);
             assert_eq!(program(&complete).start(), None);
@@ -161,7 +162,7 @@ fn restored_blocks_are_requested_one_by_one() {
 fn other_kinds_of_segments_begin_with_the_blocks_in_use() {
     for (recorded, other) in [("", EXPANDABLE), (EXPANDABLE, "")] {
         let complete = record(
-            Setup {
+            Kind {
                 conf: recorded,
                 ..PLAIN
             },
@@ -191,7 +192,7 @@ fn other_kinds_of_segments_begin_with_the_blocks_in_use() {
 #[test]
 fn a_smaller_device_begins_without_cached_memory() {
     for conf in ["", EXPANDABLE] {
-        let complete = record(Setup { conf, ..PLAIN }, 2);
+        let complete = record(Kind { conf, ..PLAIN }, 2);
         let (part, lost) = last(&complete, 30);
         let truth = Truth::of(&complete, lost);
         let program = program(&part);

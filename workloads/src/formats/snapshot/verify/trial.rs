@@ -6,8 +6,8 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use super::super::calls::CallKind;
 use super::super::rewind::RecordingError;
 use super::Verification;
-use super::first_guess::Taste;
 use super::guesses::Guesses;
+use super::heuristics::Heuristic;
 use super::observed::Observations;
 use super::pools::Pools;
 use super::prepared::{Deviation, Prepared};
@@ -58,9 +58,10 @@ impl Trial<'_> {
     /// Fails if time has run out, which is checked at some of the calls.
     pub(super) fn ensure_time(&self, call: usize) -> Result<(), RecordingError> {
         let is_late = || self.until.is_some_and(|until| Instant::now() >= until);
-        match call.is_multiple_of(256) && is_late() {
-            true => Err(RecordingError::Unfinished),
-            false => Ok(()),
+        if call.is_multiple_of(256) && is_late() {
+            Err(RecordingError::Unfinished)
+        } else {
+            Ok(())
         }
     }
 
@@ -97,12 +98,12 @@ impl Trial<'_> {
     ) -> Result<Option<Attempt>, RecordingError> {
         let mut run = self.run_with_pools(stopped)?;
         let observed = Observations::of(self.prepared);
-        let mut tastes = Taste::ALL.into_iter();
+        let mut heuristics = Heuristic::ALL.into_iter();
         while run.is_none()
-            && let Some(taste) = tastes.next()
+            && let Some(heuristic) = heuristics.next()
         {
-            let pools = Pools::first(&self.prepared.gone, observed.guess(taste));
-            run = self.run_from_pools(stopped, pools, MOST_CALLS / Taste::ALL.len())?;
+            let pools = Pools::first(&self.prepared.gone, observed.guess(heuristic));
+            run = self.run_from_pools(stopped, pools, MOST_CALLS / Heuristic::ALL.len())?;
         }
         Ok(run)
     }

@@ -1,49 +1,25 @@
 use super::*;
 use crate::budget::MOST_USES;
+use crate::cases;
 
 #[test]
 fn plain_lines_mean_what_other_lines_do() {
-    for (text, is_plain) in [
-        ("alloc,1,20,3,a tag", true),
-        ("alloc,0,0,4294967295,", true),
-        ("free,10,0020,3,", true),
-        ("free,9999999999999999999,0,0,x", true),
-        ("free,0000000000000000001,0,0,x", true),
-        // More digits than always fit.
-        ("free,10000000000000000000,0,0,x", false),
-        ("alloc,00000000000000000001,2,3,", false),
-        ("mark,1,0,0,record_stream", false),
-        ("empty_cache,-1,0,0,", false),
-    ] {
-        let parsed = Event::parse(text).unwrap();
+    cases::check("src/formats/cases/events.txt", |text| {
         let told = |event: &Event<'_>| {
-            let Event {
-                op,
-                bytes,
-                stream,
-                is_failure,
-            } = event;
-            format!("{op:?} {bytes} {stream} {is_failure}")
+            format!(
+                "{:?} {} {} {}",
+                event.op, event.bytes, event.stream, event.is_failure
+            )
         };
-        let plain = Event::plain(text).map(|event| told(&event));
-        assert_eq!(plain, is_plain.then(|| told(&parsed)), "{text}");
-    }
-    for text in [
-        "alloc,1,2,4294967296,",
-        "alloc,1,2,3",
-        "alloc,,2,3,",
-        "alloc,1,2,3,a,b",
-        r"alloc,1,2,3,\n",
-        "alloc,1,-2,3,",
-        "alloc,1,2,:,",
-        "alloc,1,2,/,",
-        "alloc,12",
-        "allo,1,2,3,",
-        "alloc",
-        "",
-    ] {
-        assert!(Event::plain(text).is_none(), "{text}");
-    }
+        let parsed = Event::parse(text).map(|event| told(&event));
+        match Event::plain(text) {
+            Some(plain) => {
+                assert_eq!(parsed, Ok(told(&plain)), "{text}");
+                format!("plain: {}", told(&plain))
+            }
+            None => parsed.unwrap_or_else(|error| error),
+        }
+    });
 }
 
 #[test]
@@ -77,37 +53,10 @@ fn uses_of_live_allocations_have_a_limit() {
 #[test]
 fn events_that_contradict_those_before_them_are_named() {
     let mut live = LiveIds::default();
-    for (text, expected) in [
-        ("alloc,1,20,3,", None),
-        ("alloc,1,20,3,", Some("id 1 is already live")),
-        (
-            "fail,1,20,3,failed when recorded",
-            Some("id 1 is already live"),
-        ),
-        ("fail,2,20,3,failed when recorded", None),
-        ("free,2,20,3,", Some("free of id 2, which is not live")),
-        (
-            "mark,2,0,3,record_stream",
-            Some("record_stream of id 2, which is not live"),
-        ),
-        ("mark,1,0,3,record_stream", None),
-        ("mark,-1,0,3,step", None),
-        ("free,1,20,3,", None),
-        ("alloc,1,20,3,", None),
-        (
-            "free,1,21,3,",
-            Some("id 1 was allocated with 20 bytes on stream 3"),
-        ),
-        ("alloc,1,20,3,", None),
-        (
-            "free,1,20,2,",
-            Some("id 1 was allocated with 20 bytes on stream 3"),
-        ),
-        ("free,1,20,3,", Some("free of id 1, which is not live")),
-    ] {
-        let found = live.check(&Event::parse(text).unwrap()).err();
-        assert_eq!(found.as_deref(), expected, "{text}");
-    }
+    cases::check("src/formats/cases/contradictions.txt", |text| {
+        let checked = live.check(&Event::parse(text).unwrap());
+        checked.map_or_else(|error| error, |()| "nothing".to_owned())
+    });
 }
 
 #[test]

@@ -15,46 +15,46 @@ use super::returned::Returned;
 
 /// How a first guess is made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taste {
+pub(super) struct Heuristic {
     /// Whether a new segment is rather in the pool of the last request of its stream than in the default pool.
     prefers_current: bool,
     /// Which segments of a private pool were returned together.
-    together: Together,
+    grouping: Grouping,
 }
 
 /// Which segments of a private pool were returned together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Together {
+enum Grouping {
     /// All, at once.
-    InPart,
+    SamePart,
     /// All, by one run of entries.
-    InRun,
+    SameRun,
     /// Any.
-    No,
+    Any,
 }
 
-impl Taste {
-    /// All tastes, the likeliest first.
+impl Heuristic {
+    /// All heuristics, the likeliest first.
     pub(super) const ALL: [Self; 6] = [
-        Self::new(true, Together::InPart),
-        Self::new(false, Together::InPart),
-        Self::new(true, Together::InRun),
-        Self::new(false, Together::InRun),
-        Self::new(true, Together::No),
-        Self::new(false, Together::No),
+        Self::new(true, Grouping::SamePart),
+        Self::new(false, Grouping::SamePart),
+        Self::new(true, Grouping::SameRun),
+        Self::new(false, Grouping::SameRun),
+        Self::new(true, Grouping::Any),
+        Self::new(false, Grouping::Any),
     ];
 
-    const fn new(prefers_current: bool, together: Together) -> Self {
+    const fn new(prefers_current: bool, grouping: Grouping) -> Self {
         Self {
             prefers_current,
-            together,
+            grouping,
         }
     }
 }
 
 impl Observations {
     /// A guess of the private pools of all segments that were gone at the end.
-    pub(super) fn guess(&self, taste: Taste) -> Assignment {
+    pub(super) fn guess(&self, heuristic: Heuristic) -> Assignment {
         /// Each round knows more runs that emptied the default pool.
         const ROUNDS: usize = 3;
         let mut runs = Runs::default();
@@ -67,7 +67,7 @@ impl Observations {
             .collect();
         let mut pools = Vec::new();
         for _ in 0..ROUNDS {
-            pools = self.labelled(taste, &runs);
+            pools = self.labelled(heuristic, &runs);
             let labelled = self.segments.iter().zip(&pools);
             let of_default = labelled.filter(|(_, pool)| **pool == MempoolId::DEFAULT);
             let returned = of_default.filter_map(|(one, _)| one.returned);
@@ -80,7 +80,7 @@ impl Observations {
     }
 
     /// The pool of each segment.
-    fn labelled(&self, taste: Taste, runs: &Runs) -> Vec<MempoolId> {
+    fn labelled(&self, heuristic: Heuristic, runs: &Runs) -> Vec<MempoolId> {
         let mut pools: Vec<Option<MempoolId>> = self.segments.iter().map(|one| one.known).collect();
         let known = pools.iter().flatten().map(|pool| number(*pool));
         let mut next = known.max().unwrap_or(0) + 1;
@@ -92,12 +92,13 @@ impl Observations {
             let pool = pools[index].unwrap_or_else(|| {
                 let default = Some(MempoolId::DEFAULT);
                 let current = recent.first().copied();
-                let first = match taste.prefers_current {
-                    true => [current, default],
-                    false => [default, current],
+                let first = if heuristic.prefers_current {
+                    [current, default]
+                } else {
+                    [default, current]
                 };
                 let mut candidates = first.into_iter().flatten().chain(recent.iter().copied());
-                let fits = |pool: &MempoolId| self.may_be_in(*pool, index, &pools, taste, runs);
+                let fits = |pool: &MempoolId| self.may_be_in(*pool, index, &pools, heuristic, runs);
                 candidates.find(fits).unwrap_or_else(|| {
                     next += 1;
                     MempoolId(0, next - 1)
@@ -115,7 +116,7 @@ impl Observations {
         pool: MempoolId,
         index: usize,
         pools: &[Option<MempoolId>],
-        taste: Taste,
+        heuristic: Heuristic,
         runs: &Runs,
     ) -> bool {
         let one = &self.segments[index];
@@ -135,10 +136,10 @@ impl Observations {
         let place =
             |returned: Option<Returned>| returned.map(|returned| (returned.run, returned.part));
         let run = |returned: Option<Returned>| returned.map(|returned| returned.run);
-        match taste.together {
-            Together::InPart => returned.all(|other| place(other) == place(one.returned)),
-            Together::InRun => returned.all(|other| run(other) == run(one.returned)),
-            Together::No => true,
+        match heuristic.grouping {
+            Grouping::SamePart => returned.all(|other| place(other) == place(one.returned)),
+            Grouping::SameRun => returned.all(|other| run(other) == run(one.returned)),
+            Grouping::Any => true,
         }
     }
 }
@@ -153,4 +154,71 @@ struct Runs {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use coalesce_alloc::driver::DeviceAddr;
+
+    use super::super::observed::Observed;
+    use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{number, pool};
+
+    /// The segment in a line: `kept POOL` or `gone RUN.PART`, with a `d` if the default pool may have returned it.
+    fn observed(index: usize, text: &str) -> Observed {
+        let words: Vec<&str> = text.split(' ').collect();
+        let value = |name: &str| {
+            let at = words.iter().position(|word| *word == name);
+            at.map_or("", |at| words.get(at + 1).copied().unwrap_or(""))
+        };
+        let list = |name| {
+            value(name)
+                .split(',')
+                .filter(|it| !it.is_empty())
+                .map(|it| number(it) as usize)
+        };
+        let returned = value("gone").trim_end_matches('d').split_once('.');
+        Observed {
+            key: (DeviceAddr(100 * index as u64), index),
+            stream: StreamId(list("on").next().unwrap_or(0) as u64),
+            known: (words[0] == "kept").then(|| pool(words[1])),
+            returned: returned.map(|(run, part)| Returned {
+                run: number(run) as usize,
+                part: number(part) as usize,
+                may_be_of_default: value("gone").ends_with('d'),
+            }),
+            differs_from: list("differs").collect(),
+            idle_after: list("idle").collect(),
+        }
+    }
+
+    /// The pool of each segment by each heuristic: 0 for the default pool, `-` for segments that were there at the end.
+    #[test]
+    fn guesses_agree_with_what_is_observed() {
+        cases::check("src/formats/snapshot/cases/heuristics.txt", |text| {
+            let (segments, requests) = text.split_once("\nrequests ").unwrap();
+            let segments = segments.lines().enumerate();
+            let observations = Observations {
+                segments: segments
+                    .map(|(index, text)| observed(index, text))
+                    .collect(),
+                requests: requests.split(' ').map(|it| number(it) as usize).collect(),
+            };
+            let guess = |heuristic| {
+                let guess = observations.guess(heuristic);
+                let pools = observations.segments.iter().map(|one| {
+                    match (one.known, guess.get(&one.key)) {
+                        (Some(_), None) => "-".to_owned(),
+                        (None, Some(MempoolId(0, number))) => number.to_string(),
+                        (None, None) => "0".to_owned(),
+                        other => panic!("{other:?}"),
+                    }
+                });
+                pools.collect::<Vec<_>>().join(" ")
+            };
+            let mut guesses = Heuristic::ALL.map(guess).to_vec();
+            if guesses.iter().all(|guess| *guess == guesses[0]) {
+                guesses.truncate(1);
+            }
+            guesses.join(" | ")
+        });
+    }
+}
