@@ -32,11 +32,11 @@ pub enum Outcome {
 /// A replayed operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its index.
+    /// Its index, counted from 0.
     pub event: u64,
     /// The operation.
     pub op: Op<'a>,
-    /// Its outcome.
+    /// What became of it.
     pub outcome: Outcome,
     /// Bytes of the request that it makes or frees, also of a request that failed; 0 for other operations.
     pub bytes: u64,

@@ -69,7 +69,7 @@ pub enum RecordingError {
     /// An entry contradicts the entries after it.
     #[error("entry {index} ({}) is impossible: {reason}", Summary(entry))]
     Entry {
-        /// Its index.
+        /// Its index, counted from the oldest entry.
         index: usize,
         /// The entry.
         entry: TraceEntry,

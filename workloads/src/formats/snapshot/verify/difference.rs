@@ -36,9 +36,9 @@ pub struct Difference {
 /// A free block before the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Its address.
+    /// Where it begins.
     pub addr: DeviceAddr,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// Whether the recorded call took it.
     pub is_recorded: bool,
