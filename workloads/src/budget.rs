@@ -20,45 +20,43 @@ pub const MOST_STREAMS: usize = 1 << 12;
 /// The most private pools of an input.
 pub const MOST_POOLS: usize = 1 << 16;
 
+fn refuse_if(is_too_much: bool, reason: impl FnOnce() -> String) -> Result<(), String> {
+    if is_too_much { Err(reason()) } else { Ok(()) }
+}
+
 /// Fails if an input has too many live allocations.
 pub(crate) fn check_live(live: usize) -> Result<(), String> {
-    match live > MOST_LIVE {
-        true => Err(format!(
+    refuse_if(live > MOST_LIVE, || {
+        format!(
             "more than {MOST_LIVE} allocations are live at once, the most that are kept; are frees missing?"
-        )),
-        false => Ok(()),
-    }
+        )
+    })
 }
 
 /// Fails if live allocations of an input are used too often on other streams.
 pub(crate) fn check_uses(uses: usize) -> Result<(), String> {
-    match uses > MOST_USES {
-        true => Err(format!(
+    refuse_if(uses > MOST_USES, || {
+        format!(
             "live allocations are used more than {MOST_USES} times on other streams, the most that are kept"
-        )),
-        false => Ok(()),
-    }
+        )
+    })
 }
 
 /// Fails if an input has too many streams.
 pub(crate) fn check_streams(streams: usize) -> Result<(), String> {
-    match streams > MOST_STREAMS {
-        true => Err(format!(
+    refuse_if(streams > MOST_STREAMS, || {
+        format!(
             "more than {MOST_STREAMS} streams, the most that are kept; a stream of the program must always have the same \
              number"
-        )),
-        false => Ok(()),
-    }
+        )
+    })
 }
 
 /// Fails if an input has too many private pools.
 pub(crate) fn check_pools(pools: usize) -> Result<(), String> {
-    match pools > MOST_POOLS {
-        true => Err(format!(
-            "more than {MOST_POOLS} private pools, the most that are kept"
-        )),
-        false => Ok(()),
-    }
+    refuse_if(pools > MOST_POOLS, || {
+        format!("more than {MOST_POOLS} private pools, the most that are kept")
+    })
 }
 
 /// The streams of an input, which must not be too many.
@@ -71,9 +69,10 @@ impl Streams {
     pub(crate) fn add(&mut self, stream: u32) -> Result<(), String> {
         /// Small numbers need not be counted.
         const FEW: u32 = 64;
-        match stream < FEW {
-            true => Ok(()),
-            false => self.add_counted(stream),
+        if stream < FEW {
+            Ok(())
+        } else {
+            self.add_counted(stream)
         }
     }
 
@@ -167,9 +166,10 @@ impl Budget {
     /// # Errors
     /// What the limit is, and what to do.
     pub fn check(self, bytes: u64) -> Result<(), OverBudget> {
-        match bytes > self.bytes {
-            true => Err(OverBudget(self)),
-            false => Ok(()),
+        if bytes > self.bytes {
+            Err(OverBudget(self))
+        } else {
+            Ok(())
         }
     }
 }

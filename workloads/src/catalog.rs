@@ -54,7 +54,7 @@ pub const NOT_GIVEN: &str = "none";
 
 /// A parameterised kind of workload.
 pub struct Family {
-    /// Its name.
+    /// The name by which presets and commands refer to it.
     pub name: &'static str,
     docs: &'static str,
     fields: &'static [&'static str],
@@ -66,7 +66,7 @@ pub struct Family {
 /// A parameter of a family.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// The key in TOML.
     pub name: &'static str,
     /// Its default value, as in TOML.
     pub default: String,

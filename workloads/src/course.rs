@@ -19,7 +19,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// The course of a program of whose requests so many failed when recorded, if it was recorded.
+    /// The course of a program. `failures` counts the requests that failed when it was recorded, if it was.
     pub(crate) fn new(failures: Option<u64>) -> Self {
         Self {
             failures,

@@ -2,7 +2,7 @@
 
 use crate::op::{Op, Sink, Workload, WorkloadError};
 
-/// A workload whose limits are never above another one: of the two, the smaller applies.
+/// A workload whose limits are lowered to another one, where that is smaller.
 #[derive(Clone, Copy)]
 pub struct Limited<'a> {
     /// The workload.

@@ -69,9 +69,10 @@ impl<T> LiveTable<T> {
 
     #[inline]
     fn take_other(&mut self, id: u64) -> Option<T> {
-        match self.others.is_empty() {
-            true => None,
-            false => self.others.remove(&id),
+        if self.others.is_empty() {
+            None
+        } else {
+            self.others.remove(&id)
         }
     }
 

@@ -15,7 +15,7 @@ const TEXT: &str = include_str!("presets.toml");
 pub struct Preset {
     /// Its name, which is also the name of its workload.
     pub name: String,
-    /// Its family.
+    /// The name of its family.
     pub family: String,
     /// The property of allocators that it shows, in a line.
     pub shows: String,

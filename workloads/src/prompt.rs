@@ -4,7 +4,7 @@ use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::surroundings::Change;
 
 /// A workload without kernels: the work of a stream is complete at once, even where the workload says that it takes longer.
-/// So a simulated device does what a GPU does on which only the allocator's calls are replayed.
+/// A GPU on which only the calls of the allocator are replayed behaves like this.
 #[derive(Clone, Copy)]
 pub struct Prompt<'a> {
     /// The workload.

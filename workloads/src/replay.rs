@@ -32,11 +32,11 @@ pub enum Outcome {
 /// A replayed operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its index.
+    /// Its index, counted from 0.
     pub event: u64,
     /// The operation.
     pub op: Op<'a>,
-    /// Its outcome.
+    /// What became of it.
     pub outcome: Outcome,
     /// Bytes of the request that it makes or frees, also of a request that failed; 0 for other operations.
     pub bytes: u64,
@@ -197,12 +197,13 @@ where
 /// Fails if too many blocks of an input are allocated or wait for a stream.
 fn check_blocks(stats: &DeviceStats, event: u64) -> Result<(), WorkloadError> {
     const MOST_BLOCKS: i64 = 2 * MOST_LIVE as i64;
-    match stats.active().all().current > MOST_BLOCKS {
-        true => Err(WorkloadError::Stopped(format!(
+    if stats.active().all().current > MOST_BLOCKS {
+        Err(WorkloadError::Stopped(format!(
             "event {event}: more than {MOST_BLOCKS} blocks are allocated or wait for a stream, the most that are kept; do \
              frees that wait never complete?"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -241,9 +242,10 @@ impl<O: Observer + ?Sized> Observer for Until<'_, O> {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         self.observer.after(step)?;
         self.is_reached = step.event >= self.event;
-        match self.is_reached {
-            true => Err(WorkloadError::Stopped("seen enough".to_owned())),
-            false => Ok(()),
+        if self.is_reached {
+            Err(WorkloadError::Stopped("seen enough".to_owned()))
+        } else {
+            Ok(())
         }
     }
 }

@@ -178,9 +178,12 @@ impl StartState {
         let room = room.min(config.capacity.saturating_sub(config.foreign));
         let room = room.min(limit.unwrap_or(u64::MAX));
         let addresses = config.capacity.saturating_add(config.capacity / 8);
-        let bytes = |segment: &SegmentInfo| match segment.is_expandable {
-            true => segment.total_size(),
-            false => segment.total_size().next_multiple_of(GRANULARITY),
+        let bytes = |segment: &SegmentInfo| {
+            if segment.is_expandable {
+                segment.total_size()
+            } else {
+                segment.total_size().next_multiple_of(GRANULARITY)
+            }
         };
         let mut segments = self.segments.clone();
         if segments.iter().map(bytes).sum::<u64>() > room {

@@ -72,9 +72,10 @@ impl Kept {
         let pool = self.pools.entry(id).or_default();
         let before = pool.kept;
         change(pool);
-        pool.kept = match pool.is_released {
-            true => pool.live,
-            false => pool.kept.max(pool.live),
+        pool.kept = if pool.is_released {
+            pool.live
+        } else {
+            pool.kept.max(pool.live)
         };
         self.bytes = (self.bytes - before).saturating_add(pool.kept);
     }

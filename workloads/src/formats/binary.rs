@@ -1,4 +1,5 @@
-//! Recorded traces in binary form: what a [trace](super::trace) contains, in about four bytes an event. It is read several times as fast. Reading keeps only the live allocations and the tags.
+//! Recorded traces in binary form: what a [trace](super::trace) contains, in about four bytes an event.
+//! Reading is several times as fast, and keeps only the live allocations and the tags in memory.
 //!
 //! ```text
 //! 8b 54 52 41 43 45 0d 0a   the magic: 0x8b, "TRACE", a line break that a conversion of texts would change

@@ -217,9 +217,10 @@ impl InputFile {
         let unpacked = self.compression.map(|compression| {
             let (most, tool) = (compression.most_expansion(), compression.tool());
             let limit = self.size.saturating_mul(most).max(ALWAYS_ALLOWED);
-            let times = match limit <= most_unpacked {
-                true => format!("over {most} times its size"),
-                false => "too many to keep in memory".to_owned(),
+            let times = if limit <= most_unpacked {
+                format!("over {most} times its size")
+            } else {
+                "too many to keep in memory".to_owned()
             };
             let limit = limit.min(most_unpacked);
             let reason = format!(

@@ -36,9 +36,10 @@ impl Sections {
         for object in objects {
             sections.add(object)?;
         }
-        match sections.devices.is_empty() {
-            true => Err(format!("the header, under '{KEY}': a list without devices")),
-            false => Ok(sections),
+        if sections.devices.is_empty() {
+            Err(format!("the header, under '{KEY}': a list without devices"))
+        } else {
+            Ok(sections)
         }
     }
 

@@ -92,9 +92,10 @@ impl Workload for Program {
                 }
                 (12, _) => {
                     captures = !captures;
-                    Op::Pool(match captures {
-                        true => PoolCall::BeginCapture,
-                        false => PoolCall::EndCapture,
+                    Op::Pool(if captures {
+                        PoolCall::BeginCapture
+                    } else {
+                        PoolCall::EndCapture
                     })
                 }
                 (13, _) => Op::Limit {

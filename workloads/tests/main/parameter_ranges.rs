@@ -99,9 +99,10 @@ fn boundary(mut accepted: i64, end: i64, accepts: impl Fn(i64) -> bool) -> i64 {
     let mut refused = end;
     while accepted.abs_diff(refused) > 1 {
         let middle = accepted + (refused - accepted) / 2;
-        match accepts(middle) {
-            true => accepted = middle,
-            false => refused = middle,
+        if accepts(middle) {
+            accepted = middle
+        } else {
+            refused = middle
         }
     }
     accepted

@@ -63,9 +63,12 @@ fn gradients_accumulate_in_place_if_not_shared() {
 fn a_quotient_has_gradients_of_the_inputs_that_want_one() {
     let backward = |of_left: bool, of_right: bool| {
         let events = sent(|eager| {
-            let operand = |wants: bool| match wants {
-                true => eager.parameter(8, 8, DType::Single),
-                false => eager.frozen(8, 8, DType::Single),
+            let operand = |wants: bool| {
+                if wants {
+                    eager.parameter(8, 8, DType::Single)
+                } else {
+                    eager.frozen(8, 8, DType::Single)
+                }
             };
             let (left, right) = (operand(of_left), operand(of_right));
             let quotient = eager.div(left.tensor(), right.tensor());

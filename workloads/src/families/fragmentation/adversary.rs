@@ -27,7 +27,7 @@ use crate::op::{Sink, Workload, WorkloadError};
 family! {
     /// Robson's construction against best fit, a worst case for every allocator that cannot move blocks.
     ///
-    /// Default: Up to the largest blocks of the small pool, 1 MiB.
+    /// Default: up to the largest blocks of the small pool, 1 MiB.
     pub struct Adversary as "adversary" {
         /// Bytes of the smallest block, the unit of all sizes.
         #[serde(with = "crate::families::byte_count")]

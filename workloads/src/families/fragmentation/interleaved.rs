@@ -15,7 +15,7 @@ use crate::op::{Sink, Workload, WorkloadError};
 family! {
     /// Every k-th block freed, then larger blocks requested.
     ///
-    /// Default: the textbook case: every other 4 MiB of 40 MiB is free, and 64 MiB are requested.
+    /// Default: the textbook case. Every other 4 MiB of 40 MiB is free, and 64 MiB are requested.
     pub struct Fragmentation as "fragmentation" {
         /// Blocks per round; `blocks`, `large` and `small` are each below 2^24.
         pub blocks: u64 = 10,

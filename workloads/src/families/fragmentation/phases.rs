@@ -15,7 +15,7 @@ use crate::op::{Sink, Workload, WorkloadError};
 family! {
     /// Two alternating phases with different block sizes, in either order.
     ///
-    /// Default: the same number of bytes in both phases: 60 × 12 MiB and 12 × 60 MiB.
+    /// Default: the same number of bytes in both phases, 60 × 12 MiB and 12 × 60 MiB.
     pub struct Phases as "phases" {
         /// Blocks of phase A; below 2^24.
         pub a_blocks: u64 = 60,

@@ -54,9 +54,10 @@ impl Slots {
                 Some(live) => live.contains(&id),
                 None => self.ids.contains(&Some(id)),
             };
-        match is_live {
-            true => Err(format!("id {id} is already live")),
-            false => Ok(()),
+        if is_live {
+            Err(format!("id {id} is already live"))
+        } else {
+            Ok(())
         }
     }
 

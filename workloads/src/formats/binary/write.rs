@@ -41,9 +41,10 @@ pub fn write_devices(
     out: &mut dyn Write,
 ) -> Result<(), WorkloadError> {
     let header = header_of(devices, header);
-    let json = match header.is_empty() {
-        true => String::new(),
-        false => json::line(&header).map_err(io::Error::from)?,
+    let json = if header.is_empty() {
+        String::new()
+    } else {
+        json::line(&header).map_err(io::Error::from)?
     };
     let mut head = Writer::new();
     head.event.extend(MAGIC);

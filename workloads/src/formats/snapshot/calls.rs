@@ -44,7 +44,7 @@ pub enum CallKind {
 /// A call of the program. It is small, because a recording has nearly as many calls as entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Its kind.
+    /// What was called.
     pub kind: CallKind,
     /// The indices of its entries; no file is long enough for 2^32 entries.
     start: u32,

@@ -38,12 +38,13 @@ pub(super) fn emptied_alone(
     let is_default = |&index: &usize| pool_of(index) == MempoolId::DEFAULT;
     let alone = start..(start..end).find(is_default).unwrap_or(end);
     let returned = emptied_pools(entries, alone.clone(), &pool_of);
-    match alone
+    if alone
         .clone()
         .all(|index| returned.contains(&pool_of(index)))
     {
-        true => alone,
-        false => start..start,
+        alone
+    } else {
+        start..start
     }
 }
 

@@ -124,18 +124,20 @@ impl Recording {
             })
         });
         // The last page of expandable segments may exceed a limit.
-        let unsure = match settings.expandable_segments() {
-            true => size::page_size(PoolKind::Large, &settings),
-            false => 0,
+        let unsure = if settings.expandable_segments() {
+            size::page_size(PoolKind::Large, &settings)
+        } else {
+            0
         };
         let at_start = reserved.first().map(|start| start.saturating_sub(unsure));
         let granted = granted.chain(at_start);
         let at_least = granted.chain(failed().filter_map(possible)).max()?;
         let tightest = refusals.iter().min_by_key(|refusal| refusal.too_much())?;
         let changed = at_least >= tightest.too_much();
-        let (at_least, evidence) = match changed {
-            true => (possible(last).unwrap_or(last.reserved), last),
-            false => (at_least, tightest),
+        let (at_least, evidence) = if changed {
+            (possible(last).unwrap_or(last.reserved), last)
+        } else {
+            (at_least, tightest)
         };
         Some(MemoryLimit {
             at_least,
@@ -211,12 +213,11 @@ impl Recording {
         let block = size::round_size(last.size, settings)?;
         let segment = size::segment_size(block, settings)?;
         // From the device, expandable segments take whole pages.
-        let most = match settings.expandable_segments() {
-            true => {
-                let page = size::page_size(size::pool_kind(block), settings);
-                block.checked_next_multiple_of(page)?.max(segment)
-            }
-            false => segment,
+        let most = if settings.expandable_segments() {
+            let page = size::page_size(size::pool_kind(block), settings);
+            block.checked_next_multiple_of(page)?.max(segment)
+        } else {
+            segment
         };
         let free = (last.action == Action::Oom).then_some(last.addr.0);
         let had_room = free.map(|free| free >= most);

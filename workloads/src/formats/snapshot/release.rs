@@ -141,9 +141,10 @@ impl Releases {
             evidence: self.evidence.max(evidence),
         };
         let is_empty = narrower.from.zip(narrower.before);
-        match is_empty.is_some_and(|(from, before)| from >= before) {
-            true => self,
-            false => narrower,
+        if is_empty.is_some_and(|(from, before)| from >= before) {
+            self
+        } else {
+            narrower
         }
     }
 }

@@ -69,7 +69,7 @@ pub enum RecordingError {
     /// An entry contradicts the entries after it.
     #[error("entry {index} ({}) is impossible: {reason}", Summary(entry))]
     Entry {
-        /// Its index.
+        /// Its index, counted from the oldest entry.
         index: usize,
         /// The entry.
         entry: TraceEntry,
@@ -269,9 +269,10 @@ impl Past<'_> {
         let touching = before.or(behind);
         let of_touching = touching.map(|run| run.info.kind);
         // For unused pages, the size decides: pages of large blocks are larger.
-        let by_size = match size.is_multiple_of(self.settings.large_segment_size()) {
-            true => PoolKind::Large,
-            false => PoolKind::Small,
+        let by_size = if size.is_multiple_of(self.settings.large_segment_size()) {
+            PoolKind::Large
+        } else {
+            PoolKind::Small
         };
         let info = SegmentInfo {
             device: 0,

@@ -256,9 +256,10 @@ impl<'a> Writer<'a> {
             let stack = stacks.get(stack.0 as usize);
             stack.map_or_else(String::new, super::Stack::origin)
         });
-        let tag = match failed {
-            true => &format!("{FAILED}: {origin}"),
-            false => &*origin,
+        let tag = if failed {
+            &format!("{FAILED}: {origin}")
+        } else {
+            &*origin
         };
         let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
         let id = self.next_id;

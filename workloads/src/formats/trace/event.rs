@@ -50,14 +50,15 @@ impl<'a> Event<'a> {
         if memchr2(b',', b'\\', rest).is_some() {
             return None;
         }
-        let op = match is_free {
-            true => Op::Free { id },
-            false => Op::Malloc {
+        let op = if is_free {
+            Op::Free { id }
+        } else {
+            Op::Malloc {
                 id,
                 bytes,
                 stream,
                 tag: text.get(text.len() - rest.len()..)?,
-            },
+            }
         };
         Some(Self {
             op,

@@ -118,8 +118,9 @@ fn line_of_change(change: Change) -> String {
 
 /// The tag as one field of one line.
 fn one_field(tag: &str) -> Cow<'_, str> {
-    match tag.contains(',') {
-        true => cell(&tag.replace(',', ";")).into_owned().into(),
-        false => cell(tag),
+    if tag.contains(',') {
+        cell(&tag.replace(',', ";")).into_owned().into()
+    } else {
+        cell(tag)
     }
 }

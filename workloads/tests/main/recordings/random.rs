@@ -111,14 +111,13 @@ impl Program {
     }
 
     fn work_in_pool(&mut self) {
-        let pool = match self.pools.is_empty() || self.rng.happens(1, 2) {
-            true => {
-                self.pools_made += 1;
-                let pool = MempoolId(0, self.pools_made);
-                self.pools.push(pool);
-                pool
-            }
-            false => self.pools[self.rng.below(self.pools.len() as u64) as usize],
+        let pool = if self.pools.is_empty() || self.rng.happens(1, 2) {
+            self.pools_made += 1;
+            let pool = MempoolId(0, self.pools_made);
+            self.pools.push(pool);
+            pool
+        } else {
+            self.pools[self.rng.below(self.pools.len() as u64) as usize]
         };
         if self.rng.happens(1, 3) {
             self.allocator.empty_cache().unwrap();
@@ -149,9 +148,10 @@ impl Program {
         for _ in 0..self.allocator.pool_use_count(pool).unwrap() {
             self.allocator.release_pool(pool).unwrap();
         }
-        match self.rng.happens(1, 2) {
-            true => self.allocator.empty_pool(pool).unwrap(),
-            false => self.allocator.empty_cache().unwrap(),
+        if self.rng.happens(1, 2) {
+            self.allocator.empty_pool(pool).unwrap()
+        } else {
+            self.allocator.empty_cache().unwrap()
         }
     }
 

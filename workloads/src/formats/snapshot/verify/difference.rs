@@ -36,9 +36,9 @@ pub struct Difference {
 /// A free block before the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Its address.
+    /// Where it begins.
     pub addr: DeviceAddr,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// Whether the recorded call took it.
     pub is_recorded: bool,
@@ -204,9 +204,10 @@ fn describe_address(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[Trac
     let Some(block) = around else {
         let mut taken = recorded.iter().filter(|entry| entry.action.takes_memory());
         let is_new = taken.any(|new| new.addr <= addr && addr.offset_from(new.addr) < new.size);
-        return match is_new {
-            true => "in memory that the same call took from the device".to_owned(),
-            false => "not in memory of this process".to_owned(),
+        return if is_new {
+            "in memory that the same call took from the device".to_owned()
+        } else {
+            "not in memory of this process".to_owned()
         };
     };
     format!(

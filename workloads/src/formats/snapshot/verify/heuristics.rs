@@ -16,7 +16,7 @@ use super::returned::Returned;
 /// How a first guess is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heuristic {
-    /// Whether a new segment is rather in the pool of the last request of its stream than in the default pool.
+    /// Whether a new segment is tried in the pool of the last request of its stream before the default pool.
     prefers_current: bool,
     /// Which segments of a private pool were returned together.
     grouping: Grouping,

@@ -27,9 +27,10 @@ impl InUse {
     pub(super) fn at(segments: &[SegmentInfo]) -> Self {
         let mut in_use = Self::default();
         for segment in segments {
-            match segment.is_expandable {
-                true => in_use.map(segment.address, segment.total_size(), owner(segment)),
-                false => in_use.add(segment.address),
+            if segment.is_expandable {
+                in_use.map(segment.address, segment.total_size(), owner(segment))
+            } else {
+                in_use.add(segment.address)
             }
         }
         in_use

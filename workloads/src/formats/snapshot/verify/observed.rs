@@ -135,9 +135,10 @@ impl Collector {
             free: BTreeMap::new(),
         };
         for block in &segment.blocks {
-            match block.is_active() {
-                true => _ = self.blocks.insert(block.address.0, block.size),
-                false => present.add_free(block.address.0, block.size),
+            if block.is_active() {
+                _ = self.blocks.insert(block.address.0, block.size);
+            } else {
+                present.add_free(block.address.0, block.size)
             }
         }
         self.observed.requests.push(index);

@@ -58,9 +58,10 @@ impl Trial<'_> {
     /// Fails if time has run out, which is checked at some of the calls.
     pub(super) fn ensure_time(&self, call: usize) -> Result<(), RecordingError> {
         let is_late = || self.until.is_some_and(|until| Instant::now() >= until);
-        match call.is_multiple_of(256) && is_late() {
-            true => Err(RecordingError::Unfinished),
-            false => Ok(()),
+        if call.is_multiple_of(256) && is_late() {
+            Err(RecordingError::Unfinished)
+        } else {
+            Ok(())
         }
     }
 

@@ -121,9 +121,10 @@ impl<'a> KnownPools<'a> {
 
     /// The pool of the failed request with this entry, after a request to the pool `before` on the same stream.
     fn of_failure(&self, entry: usize, before: Option<MempoolId>) -> MempoolId {
-        match self.has_entry_pools() {
-            true => self.recording.pool_of(entry),
-            false => before.unwrap_or(MempoolId::DEFAULT),
+        if self.has_entry_pools() {
+            self.recording.pool_of(entry)
+        } else {
+            before.unwrap_or(MempoolId::DEFAULT)
         }
     }
 
