@@ -75,8 +75,9 @@ struct Walker {
 impl Walker {
     /// Creates the allocator of a script and walks the script once.
     fn warm(script: &Script) -> Self {
-        let workload = shapes::find(script.shape, None).expect("the shape can be read");
-        let workload = workload.expect("the scripts name shapes");
+        let workload = shapes::find(script.shape, None)
+            .expect("the shape can be read")
+            .expect("the scripts name shapes");
         let walk = Walk::prepare(&*workload).expect("the shape can be read");
         let settings = Settings::from_conf(script.conf).expect("the settings are valid");
         let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));

@@ -337,12 +337,15 @@ fn significant(value: f64) -> String {
     let scientific = format!("{value:.5e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trim = |digits: &str| match digits.contains('.') {
-        true => digits
-            .trim_end_matches('0')
-            .trim_end_matches('.')
-            .to_owned(),
-        false => digits.to_owned(),
+    let trim = |digits: &str| {
+        if digits.contains('.') {
+            digits
+                .trim_end_matches('0')
+                .trim_end_matches('.')
+                .to_owned()
+        } else {
+            digits.to_owned()
+        }
     };
     if (-4..6).contains(&exponent) {
         let decimals = usize::try_from(5 - exponent).unwrap_or(0);

@@ -137,15 +137,19 @@ mod tests {
         program.mark("step 1");
         program.malloc(7, 300, StreamId::DEFAULT);
         let lifetimes = program.finish();
-        let requests = lifetimes.requests.iter();
-        let requests = requests.map(|r| (r.bytes, r.from, r.until));
+        let requests = lifetimes
+            .requests
+            .iter()
+            .map(|r| (r.bytes, r.from, r.until));
         assert!(requests.eq([(100, 0, 2), (200, 1, 4), (300, 3, 5)]));
         assert_eq!(lifetimes.events, 4);
         assert_eq!(lifetimes.requests[1].stream, StreamId::nth(1));
         let marks = lifetimes.marks.iter().map(|mark| (mark.at, &*mark.tag));
         assert!(marks.eq([(0, "step 0"), (3, "step 1")]));
-        let buffers = lifetimes.buffers(512).into_iter();
-        let buffers = buffers.map(|b| (b.lower, b.upper, b.size));
+        let buffers = lifetimes
+            .buffers(512)
+            .into_iter()
+            .map(|b| (b.lower, b.upper, b.size));
         assert!(buffers.eq([(0, 2, 512), (1, 4, 512), (3, 5, 512)]));
     }
 }

@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use self::pools::PoolUsers;
 use crate::allocator::{Allocator, ONE_EXABYTE};
 use crate::base::check::{Violation, ensure};
-use crate::driver::hooks::held::Held;
+use crate::driver::hooks::held::HeldMemory;
 use crate::driver::tap::Tap;
 use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
 use crate::error::{Error, OutOfMemory};
@@ -48,7 +48,7 @@ type ByAddress = BTreeMap<DeviceAddr, Live>;
 pub struct Managed<D> {
     name: &'static str,
     policy: Box<dyn Policy>,
-    device: Tap<D, Held>,
+    device: Tap<D, HeldMemory>,
     live: HashMap<DeviceAddr, Live, FixedState>,
     /// Freed blocks that the policy could not take back because the device failed.
     failed_frees: Vec<Block>,
@@ -73,7 +73,7 @@ impl<D: Driver> Managed<D> {
     /// Creates an allocator that follows `policy` on an unused device. Errors show `name`.
     #[must_use]
     pub fn new(name: &'static str, policy: impl Policy + 'static, device: D) -> Self {
-        let held = Held::new(device.granularity());
+        let held = HeldMemory::new(device.granularity());
         Self {
             name,
             policy: Box::new(policy),
@@ -266,8 +266,7 @@ impl<D: Driver> Allocator for Managed<D> {
             return Ok(());
         }
         self.notice_capture()?;
-        let live = self.live.remove(&addr);
-        let live = live.ok_or(Error::InvalidPointer(addr))?;
+        let live = self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
         self.count_free(live);
         let freed = self.free_block(live.block);
         self.count_held();
@@ -401,8 +400,12 @@ fn parts_in_use(live: &ByAddress, mappings: &[(DeviceAddr, u64)]) -> Vec<(Device
         Some((first, _)) => *first = 0,
         None => starts.push((0, lowest)),
     }
-    let ends = starts.iter().skip(1).map(|&(offset, _)| offset);
-    let ends = ends.chain([bytes]).collect::<Vec<u64>>();
+    let ends = starts
+        .iter()
+        .skip(1)
+        .map(|&(offset, _)| offset)
+        .chain([bytes])
+        .collect::<Vec<u64>>();
     let parts = starts.into_iter().zip(ends);
     parts
         .map(|((offset, addr), end)| (addr.offset(offset), end - offset))
@@ -413,8 +416,9 @@ fn parts_in_use(live: &ByAddress, mappings: &[(DeviceAddr, u64)]) -> Vec<(Device
 fn blocks_in(live: &ByAddress, addr: DeviceAddr, bytes: u64) -> impl Iterator<Item = DeviceAddr> {
     let before = live.range(..addr).next_back();
     let reaches_in = before.filter(|(start, live)| start.offset(live.block.bytes) > addr);
-    let inside = live.range(addr..addr.offset(bytes));
-    let inside = inside.map(|(&start, _)| start);
+    let inside = live
+        .range(addr..addr.offset(bytes))
+        .map(|(&start, _)| start);
     reaches_in.map(|_| addr).into_iter().chain(inside)
 }
 

@@ -19,16 +19,16 @@ pub struct Release {
 impl Release {
     /// The releases that the reference reproduces, oldest first. Of each, the last patch level is meant.
     pub const REPRODUCED: [Self; 10] = [
-        two(6),
-        two(7),
-        two(8),
-        two(9),
-        two(10),
-        two(11),
-        two(12),
-        two(13),
-        two(14),
-        two(15),
+        v2(6),
+        v2(7),
+        v2(8),
+        v2(9),
+        v2(10),
+        v2(11),
+        v2(12),
+        v2(13),
+        v2(14),
+        v2(15),
     ];
 
     /// The oldest release that the reference reproduces.
@@ -59,7 +59,7 @@ impl Release {
 
 /// 2.`minor`.
 #[must_use]
-pub const fn two(minor: u16) -> Release {
+pub const fn v2(minor: u16) -> Release {
     Release { major: 2, minor }
 }
 
@@ -126,7 +126,7 @@ mod tests {
             "2.11.0+cpu",
             " 2.11.0a0+git1 ",
         ] {
-            assert_eq!(text.parse(), Ok(two(11)), "{text}");
+            assert_eq!(text.parse(), Ok(v2(11)), "{text}");
         }
         for text in ["", "2", "2.x", "11", "2.11.x", "2.11.x1"] {
             assert_eq!(text.parse::<Release>(), Err(ParseReleaseError), "{text}");
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn other_releases_are_reproduced_by_the_nearest() {
         let reproduced = |text: &str| text.parse::<Release>().unwrap().reproduced();
-        assert_eq!(reproduced("2.13"), two(13));
-        assert_eq!(reproduced("1.13"), two(6));
-        assert_eq!(reproduced("3.0"), two(15));
+        assert_eq!(reproduced("2.13"), v2(13));
+        assert_eq!(reproduced("1.13"), v2(6));
+        assert_eq!(reproduced("3.0"), v2(15));
     }
 }

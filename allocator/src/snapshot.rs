@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::driver::{DeviceAddr, StreamId};
 use crate::history::{Action, TraceEntry};
 use crate::mempool::MempoolId;
-use crate::release::{Release, is_written, two};
+use crate::release::{Release, is_written, v2};
 use crate::settings::Settings;
 use crate::stats::PoolKind;
 
@@ -30,14 +30,14 @@ pub struct Snapshot {
 
 /// The keys that releases after 2.6 added, at any level, with the first release that writes them.
 const ADDED: [(&str, Release); 8] = [
-    ("compile_context", two(8)),                   // #152707
-    ("graph_capture_record_stream_reuse", two(9)), // #158352
-    ("user_metadata", two(10)),                    // #165490
-    ("pool_id", two(12)),                          // #177717
-    ("max_round_threshold", two(13)),
-    ("max_cached_size", two(13)),
-    ("host_segments", two(14)),
-    ("host_traces", two(14)),
+    ("compile_context", v2(8)),                   // #152707
+    ("graph_capture_record_stream_reuse", v2(9)), // #158352
+    ("user_metadata", v2(10)),                    // #165490
+    ("pool_id", v2(12)),                          // #177717
+    ("max_round_threshold", v2(13)),
+    ("max_cached_size", v2(13)),
+    ("host_segments", v2(14)),
+    ("host_traces", v2(14)),
 ];
 
 /// A contiguous range of reserved memory: one `cudaMalloc`, or one mapped run of an expandable segment.
@@ -226,9 +226,10 @@ impl<M: SerializeMap> Dict<M> {
 
     /// Writes a key if the release has it.
     fn add<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), M::Error> {
-        match is_written(&ADDED, key, self.release) {
-            true => self.map.serialize_entry(key, value),
-            false => Ok(()),
+        if is_written(&ADDED, key, self.release) {
+            self.map.serialize_entry(key, value)
+        } else {
+            Ok(())
         }
     }
 }
@@ -238,16 +239,19 @@ const EMPTY: &[()] = &[];
 impl Serialize for Snapshot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let release = self.allocator_settings.release;
-        let traces = self.device_traces.iter().enumerate();
-        let traces = traces.map(|(device, entries)| {
-            let pool = |position: usize| self.entry_pools.get(device)?.get(&position).copied();
-            let entries = entries.iter().enumerate().map(|(position, entry)| Entry {
-                entry,
-                pool: pool(position).unwrap_or(MempoolId::DEFAULT),
-                release,
+        let traces = self
+            .device_traces
+            .iter()
+            .enumerate()
+            .map(|(device, entries)| {
+                let pool = |position: usize| self.entry_pools.get(device)?.get(&position).copied();
+                let entries = entries.iter().enumerate().map(|(position, entry)| Entry {
+                    entry,
+                    pool: pool(position).unwrap_or(MempoolId::DEFAULT),
+                    release,
+                });
+                entries.collect::<Vec<_>>()
             });
-            entries.collect::<Vec<_>>()
-        });
         let mut dict = Dict::of(release, serializer)?;
         dict.add("segments", &self.segments)?;
         dict.add("device_traces", &Vec::from_iter(traces))?;

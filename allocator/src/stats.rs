@@ -12,7 +12,7 @@ pub use self::array::StatArray;
 pub use crate::base::stat::Stat;
 
 use crate::mempool::MempoolId;
-use crate::release::{Release, is_written, two};
+use crate::release::{Release, is_written, v2};
 
 /// The kind of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -98,8 +98,8 @@ pub struct DeviceStats {
 
 /// The statistics that releases after 2.6 added, with the first release that has them.
 const ADDED: [(&str, Release); 2] = [
-    ("num_oom_rejections", two(12)),              // #179473
-    ("reserved_bytes_by_private_pools", two(13)), // the pools follow the name
+    ("num_oom_rejections", v2(12)),              // #179473
+    ("reserved_bytes_by_private_pools", v2(13)), // the pools follow the name
 ];
 
 impl DeviceStats {
@@ -221,8 +221,9 @@ impl DeviceStats {
         };
         let arrays = self.arrays().map(|(name, array)| (name.to_owned(), array));
         let by_pools = "reserved_bytes_by_private_pools";
-        let pools = self.reserved_bytes_by_private_pools.iter();
-        let pools = pools
+        let pools = self
+            .reserved_bytes_by_private_pools
+            .iter()
             .map(|(&MempoolId(a, b), &array)| (format!("{by_pools}.{a}_{b}"), array))
             .filter(|_| written(by_pools));
         for (name, array) in arrays.into_iter().chain(pools) {
@@ -234,8 +235,11 @@ impl DeviceStats {
             add(name, stat);
         }
         let rejections = ("num_oom_rejections", self.num_oom_rejections);
-        let scalars = self.scalars().into_iter().chain([rejections]);
-        let scalars = scalars.filter(|&(name, _)| written(name));
+        let scalars = self
+            .scalars()
+            .into_iter()
+            .chain([rejections])
+            .filter(|&(name, _)| written(name));
         flat.extend(scalars.map(|(name, value)| (name.to_owned(), value)));
         flat.sort();
         flat
@@ -294,13 +298,16 @@ mod tests {
             of_pool.increase(PoolKind::Small, bytes);
         }
         for (release, count) in [(6, 122), (11, 122), (12, 123), (13, 147), (15, 147)] {
-            let flat = stats.flatten(two(release));
+            let flat = stats.flatten(v2(release));
             assert_eq!(flat.len(), count, "2.{release}");
             assert!(flat.is_sorted_by(|a, b| a.0 < b.0));
         }
-        let flat = stats.flatten(two(13));
-        let of_pools = flat.iter().filter(|(_, value)| *value != 0);
-        let of_pools: Vec<_> = of_pools.map(|(key, value)| (&**key, *value)).collect();
+        let flat = stats.flatten(v2(13));
+        let of_pools: Vec<_> = flat
+            .iter()
+            .filter(|(_, value)| *value != 0)
+            .map(|(key, value)| (&**key, *value))
+            .collect();
         let prefix = "reserved_bytes_by_private_pools.";
         let keys = of_pools
             .iter()

@@ -81,8 +81,12 @@ fn percent(char: char, to: &mut String) {
 
 /// Whether Windows takes a file of this name, with any extension, for a device.
 fn is_device(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or_default().trim_end();
-    let stem = stem.to_ascii_uppercase();
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .to_ascii_uppercase();
     let port = stem.strip_prefix("COM").or(stem.strip_prefix("LPT"));
     let mut digit = port.unwrap_or_default().chars();
     let is_port = digit.next().is_some_and(|it| it.is_ascii_digit()) && digit.next().is_none();

@@ -78,8 +78,8 @@ fn baselines_work() {
     ] {
         let answer = command(&format!("{short} {further}"))
             .env("CRITERION_HOME", folder.path())
-            .output();
-        let answer = answer.expect("this program can start itself");
+            .output()
+            .expect("this program can start itself");
         assert!(answer.status.success(), "{further}: {answer:?}");
         let text = String::from_utf8_lossy(&answer.stdout);
         assert!(text.contains(says), "{further}: {text}");

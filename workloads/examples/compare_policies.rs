@@ -9,8 +9,8 @@ use coalesce_workloads::presets;
 use coalesce_workloads::replay::replay;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let preset = std::env::args().nth(1);
-    let preset = preset.as_deref().unwrap_or("fragmentation_small");
+    let named = std::env::args().nth(1);
+    let preset = named.as_deref().unwrap_or("fragmentation_small");
     let workload = presets::build(preset, Default::default())?;
 
     println!(

@@ -61,9 +61,9 @@ pub(crate) fn check_pools(pools: usize) -> Result<(), String> {
 
 /// The streams of an input, which must not be too many.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(HashSet<u32, FixedState>);
+pub(crate) struct StreamsSeen(HashSet<u32, FixedState>);
 
-impl Streams {
+impl StreamsSeen {
     /// Adds a stream, and fails if there are too many.
     #[inline]
     pub(crate) fn add(&mut self, stream: u32) -> Result<(), String> {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn streams_with_small_numbers_are_not_counted() {
-        let mut streams = Streams::default();
+        let mut streams = StreamsSeen::default();
         for stream in (0..64).chain(64..64 + 4096).chain(64..100) {
             streams.add(stream).unwrap();
         }

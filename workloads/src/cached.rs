@@ -90,8 +90,10 @@ mod tests {
     #[test]
     fn the_copy_sends_the_same_operations() {
         for name in ["streams_in_time", "shared_gpu", "churn"] {
-            let workload = presets::find(name).unwrap();
-            let workload = workload.build(toml::Table::new()).unwrap();
+            let workload = presets::find(name)
+                .unwrap()
+                .build(toml::Table::new())
+                .unwrap();
             let cached = Cached::of(workload.as_ref()).unwrap();
             assert_eq!(cached.name(), workload.name());
             assert_eq!(operations(&cached), operations(workload.as_ref()));

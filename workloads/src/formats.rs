@@ -34,7 +34,7 @@ use std::path::Path;
 
 use self::compression::unpacked_name;
 pub use self::file::FileError;
-pub use self::open::{DeviceSections, Opened, open};
+pub use self::open::{DeviceSections, FileContent, open};
 pub use self::sections::Device;
 
 /// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and
@@ -43,8 +43,10 @@ pub(crate) fn stem(path: &Path) -> String {
     const EXTENSIONS: [&str; 8] = [
         ".csv", ".trace", ".log", ".txt", ".pickle", ".pkl", ".html", ".json",
     ];
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    let name = name.to_string_lossy();
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
     let name = unpacked_name(&name);
     let plain = EXTENSIONS.iter().find_map(|end| name.strip_suffix(end));
     plain.unwrap_or(name).to_owned()

@@ -13,7 +13,7 @@ use crate::formats::snapshot::coverage::Coverage;
 use crate::formats::snapshot::rewind::RecordingError;
 use crate::formats::snapshot::workload::RecordedWorkload;
 use crate::formats::source::Source;
-use crate::formats::{self, DeviceSections, FileError, Opened};
+use crate::formats::{self, DeviceSections, FileContent, FileError};
 use crate::op::Workload;
 use crate::presets;
 
@@ -88,8 +88,10 @@ pub enum InputError {
 
 /// The error for a name, with the file, preset or family that was probably meant.
 fn unknown(name: &str) -> InputError {
-    let presets = presets::list().unwrap_or_default();
-    let presets = presets.into_iter().map(|preset| preset.name);
+    let presets = presets::list()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|preset| preset.name);
     let families = catalog::families()
         .iter()
         .map(|family| family.name.to_owned());
@@ -103,12 +105,17 @@ fn unknown(name: &str) -> InputError {
 /// The files in the folder of a path, written like the path.
 fn files_beside(path: &Path) -> impl Iterator<Item = String> {
     let parent = path.parent().unwrap_or(Path::new("")).to_owned();
-    let folder = match parent.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => &parent,
+    let folder = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        &parent
     };
-    let files = folder.read_dir().into_iter().flatten().flatten();
-    let files = files.filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()));
+    let files = folder
+        .read_dir()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()));
     files.map(move |file| parent.join(file.file_name()).to_string_lossy().into_owned())
 }
 
@@ -130,7 +137,7 @@ impl Input {
     /// If the name is unknown, the source cannot be read, or the device does not exist.
     pub fn open(source: &Source, device: Option<u32>) -> Result<Self, InputError> {
         match opened(source)? {
-            Opened::Workload(workload) => {
+            FileContent::Workload(workload) => {
                 if let Some(device) = device
                     && let Some(named) = workload.conditions()
                 {
@@ -138,8 +145,8 @@ impl Input {
                 }
                 Ok(Self::of_workload(source, workload))
             }
-            Opened::Devices(trace) => Self::of_sections(source, &trace, device),
-            Opened::Snapshot(recordings) => Self::of_snapshot(source, recordings, device),
+            FileContent::Devices(trace) => Self::of_sections(source, &trace, device),
+            FileContent::Snapshot(recordings) => Self::of_snapshot(source, recordings, device),
         }
     }
 
@@ -150,15 +157,15 @@ impl Input {
     /// If the name is unknown or the file cannot be read. If one device cannot be read, the others may be.
     pub fn open_all(source: &Source) -> Result<Vec<OfDevice>, InputError> {
         let inputs = match opened(source)? {
-            Opened::Workload(workload) => vec![(0, Ok(Self::of_workload(source, workload)))],
-            Opened::Devices(trace) => {
+            FileContent::Workload(workload) => vec![(0, Ok(Self::of_workload(source, workload)))],
+            FileContent::Devices(trace) => {
                 let open = |index| Ok(Self::of_workload(source, trace.open(index)?));
                 let devices = trace.devices().iter().enumerate();
                 devices
                     .map(|(index, &number)| (number, open(index)))
                     .collect()
             }
-            Opened::Snapshot(mut recordings) => {
+            FileContent::Snapshot(mut recordings) => {
                 if let Some(first) = default_device(&recordings) {
                     recordings[..=first].rotate_right(1);
                 }
@@ -238,7 +245,7 @@ impl Input {
 }
 
 /// What a source has, or what its name stands for if there is no such file.
-fn opened(source: &Source) -> Result<Opened, InputError> {
+fn opened(source: &Source) -> Result<FileContent, InputError> {
     let Source::File(path) = source else {
         return Ok(formats::open(source.clone())?);
     };
@@ -253,7 +260,7 @@ fn opened(source: &Source) -> Result<Opened, InputError> {
         let name = name.to_owned();
         return Err(InputError::Missing { name, nearest });
     }
-    Ok(Opened::Workload(match presets::find(name) {
+    Ok(FileContent::Workload(match presets::find(name) {
         Ok(preset) => preset.build(Table::new())?,
         Err(_) => catalog::build(name, name, Table::new()).map_err(|error| match error {
             CatalogError::Family(_) => unknown(name),

@@ -85,8 +85,11 @@ impl LateCount {
     pub fn of(&self, length: u64, calls: u64) -> LateCalls {
         let middle = length.div_ceil(2);
         let first = self.points.partition_point(|point| point.length <= middle);
-        let begin = first.checked_sub(1).and_then(|at| self.points.get(at));
-        let begin = begin.copied().unwrap_or_default();
+        let begin = first
+            .checked_sub(1)
+            .and_then(|at| self.points.get(at))
+            .copied()
+            .unwrap_or_default();
         LateCalls {
             length: length.saturating_sub(begin.length),
             calls: calls.saturating_sub(begin.calls),

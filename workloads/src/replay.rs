@@ -100,8 +100,9 @@ impl FirstOom {
     fn of<A: Allocator + ?Sized>(event: u64, allocator: &A) -> Self {
         let segments = allocator.segments();
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
-        let free = blocks.filter(|block| !block.is_active());
-        let free = free.map(|block| block.size);
+        let free = blocks
+            .filter(|block| !block.is_active())
+            .map(|block| block.size);
         Self {
             event,
             free_bytes: free.clone().sum(),
@@ -177,8 +178,9 @@ where
             check_blocks(allocator.stats(), event)?;
         }
         restored.take_if(|restored| restored.blocks.is_empty());
-        let partial = restored.as_ref();
-        let partial = partial.map(|restored| restored.reported(allocator.stats()));
+        let partial = restored
+            .as_ref()
+            .map(|restored| restored.reported(allocator.stats()));
         observer.after(&Step {
             event,
             op,
@@ -265,11 +267,13 @@ impl<'w> RestoredBlocks<'w> {
         let is_reserved = |_: &&Arc<StartState>| allocator.stats().reserved_bytes.all().current > 0;
         let start = workload.start().filter(is_reserved)?;
         let segments = allocator.segments();
-        let blocks = segments.iter().flat_map(|segment| {
-            let allocated = segment.blocks.iter().filter(|block| block.is_allocated());
-            allocated.map(|&block| (block.address, (segment.kind, block)))
-        });
-        let blocks: HashMap<_, _, FixedState> = blocks.collect();
+        let blocks: HashMap<_, _, FixedState> = segments
+            .iter()
+            .flat_map(|segment| {
+                let allocated = segment.blocks.iter().filter(|block| block.is_allocated());
+                allocated.map(|&block| (block.address, (segment.kind, block)))
+            })
+            .collect();
         let mut sums = [PoolKind::Small, PoolKind::Large].map(|kind| (kind, [0; 3]));
         for &block in blocks.values() {
             add(&mut sums, block, u64::wrapping_add);

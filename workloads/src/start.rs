@@ -175,8 +175,9 @@ impl StartState {
         }
         let fraction = settings.per_process_memory_fraction();
         let room = (config.capacity as f64 * fraction) as u64;
-        let room = room.min(config.capacity.saturating_sub(config.foreign));
-        let room = room.min(limit.unwrap_or(u64::MAX));
+        let room = room
+            .min(config.capacity.saturating_sub(config.foreign))
+            .min(limit.unwrap_or(u64::MAX));
         let addresses = config.capacity.saturating_add(config.capacity / 8);
         let bytes = |segment: &SegmentInfo| {
             if segment.is_expandable {
@@ -228,8 +229,7 @@ impl StartState {
             addr: segment.address,
         });
         let is_used = |range: &&AddressRange| runs.iter().any(|run| owner(run) == range.owner);
-        let ranges = self.ranges.iter().filter(is_used);
-        let ranges = ranges.map(|range| Placement {
+        let ranges = self.ranges.iter().filter(is_used).map(|range| Placement {
             bytes: None,
             addr: range.base,
         });

@@ -84,12 +84,14 @@ impl Tenths {
             program.failed - self.failed
         );
         let calls = program.allocator.driver().counts().clone();
-        let kinds = CallKind::ALL.into_iter().filter_map(|kind| {
-            let made = calls.of(kind) - self.calls.of(kind);
-            let per_million = made as f64 * 1e6 / operations as f64;
-            (made > 0).then(|| format!("{} {per_million:.1}", kind.name()))
-        });
-        let kinds: Vec<String> = kinds.collect();
+        let kinds: Vec<String> = CallKind::ALL
+            .into_iter()
+            .filter_map(|kind| {
+                let made = calls.of(kind) - self.calls.of(kind);
+                let per_million = made as f64 * 1e6 / operations as f64;
+                (made > 0).then(|| format!("{} {per_million:.1}", kind.name()))
+            })
+            .collect();
         println!(
             "  driver calls per million operations: {}",
             kinds.join(", ")

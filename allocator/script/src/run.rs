@@ -166,8 +166,11 @@ impl<W: Write> Runner<'_, W> {
                 }
             }
             Op::CheckLiveAllocations { pool: id, ref ids } => {
-                let expected = ids.iter().filter_map(|&id| self.live[id as usize]);
-                let expected = expected.filter(|addr| !addr.is_null()).collect();
+                let expected = ids
+                    .iter()
+                    .filter_map(|&id| self.live[id as usize])
+                    .filter(|addr| !addr.is_null())
+                    .collect();
                 let alike = allocator.pool_live_allocations_are(pool(id), &expected);
                 self.print_line(alike.map(|alike| format!("L {id} {}", u8::from(alike))))?
             }

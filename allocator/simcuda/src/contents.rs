@@ -20,7 +20,7 @@ pub(crate) mod work;
 use std::collections::BTreeMap;
 
 use coalesce_alloc::driver::calls::Call;
-use coalesce_alloc::driver::sim::events::Streams;
+use coalesce_alloc::driver::sim::events::SimStreams;
 
 use self::memory::Memory;
 use self::work::{Queues, StreamOf, Work};
@@ -106,7 +106,7 @@ impl Contents {
     }
 
     /// Does the work before the completed events.
-    pub(crate) fn run_completed(&mut self, ordinal: u32, streams: &Streams) {
+    pub(crate) fn run_completed(&mut self, ordinal: u32, streams: &SimStreams) {
         for stream in self.queues.of_device(ordinal) {
             let (_, completed) = streams.progress(stream.1);
             self.queues.run(stream, completed, &mut self.memory);
@@ -114,7 +114,7 @@ impl Contents {
     }
 
     /// Completes the events whose work is done.
-    pub(crate) fn complete_events(&self, ordinal: u32, streams: &mut Streams) {
+    pub(crate) fn complete_events(&self, ordinal: u32, streams: &mut SimStreams) {
         for stream in self.queues.of_device(ordinal) {
             let (_, completed) = streams.progress(stream.1);
             let more = self.queues.passed(stream).saturating_sub(completed);

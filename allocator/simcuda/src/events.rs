@@ -36,13 +36,13 @@ struct Event {
 #[derive(Clone, Debug)]
 enum Last {
     Nowhere,
-    Recorded(Recorded),
+    LastRecord(LastRecord),
     Captured(Mark),
 }
 
 /// The last record of an event.
 #[derive(Clone, Copy, Debug)]
-struct Recorded {
+struct LastRecord {
     stream: StreamId,
     /// Events recorded on the stream so far, including this one.
     ticket: u64,
@@ -100,8 +100,11 @@ impl Sim {
     }
 
     pub(crate) fn destroy_event(&mut self, handle: u64) -> Outcome {
-        let event = self.events.live.remove(&handle);
-        let event = event.ok_or(Code::INVALID_HANDLE)?;
+        let event = self
+            .events
+            .live
+            .remove(&handle)
+            .ok_or(Code::INVALID_HANDLE)?;
         self.events.destroyed += 1;
         self.events.spare.push((event.ordinal, event.id));
         Ok(())
@@ -140,7 +143,7 @@ impl Sim {
             device.record_event(id, stream)?;
             Ok(device.streams().progress(stream).0)
         })?;
-        self.events.get_mut(handle)?.last = Last::Recorded(Recorded {
+        self.events.get_mut(handle)?.last = Last::LastRecord(LastRecord {
             stream,
             ticket,
             at: Instant::now(),
@@ -149,11 +152,13 @@ impl Sim {
     }
 
     /// The record of an event whose completion is asked for, if it was recorded. Fails during a capture.
-    fn last_record(&mut self, handle: u64) -> Outcome<Option<Recorded>> {
+    fn last_record(&mut self, handle: u64) -> Outcome<Option<LastRecord>> {
         match &self.events.get(handle)?.last {
             Last::Captured(mark) => Err(self.captures.refuse(mark)),
             Last::Nowhere => self.captures.ensure_safe_call().map(|()| None),
-            Last::Recorded(recorded) => self.captures.ensure_safe_call().map(|()| Some(*recorded)),
+            Last::LastRecord(recorded) => {
+                self.captures.ensure_safe_call().map(|()| Some(*recorded))
+            }
         }
     }
 
@@ -194,7 +199,7 @@ impl Sim {
         match &self.events.get(handle)?.last {
             Last::Captured(mark) => self.captures.join(stream, mark),
             Last::Nowhere => Ok(()),
-            Last::Recorded(_) => {
+            Last::LastRecord(_) => {
                 self.captures.ensure_may_wait(stream)?;
                 self.wait_event_now(here, stream, handle)
             }
@@ -210,7 +215,7 @@ impl Sim {
             ref last,
             ..
         } = self.events.get(handle)?;
-        let &Last::Recorded(recorded) = last else {
+        let &Last::LastRecord(recorded) = last else {
             return Ok(());
         };
         if let Some(contents) = &mut self.contents {

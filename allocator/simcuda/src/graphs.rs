@@ -150,8 +150,12 @@ impl Graphs {
 impl Sim {
     /// Has a stream do all operations of an executable graph.
     pub(crate) fn launch_graph(&mut self, here: u32, executable: u64, stream: u64) -> Outcome {
-        let operations = self.graphs.executables.get(&executable);
-        let operations = operations.ok_or(Code::INVALID_VALUE)?.clone();
+        let operations = self
+            .graphs
+            .executables
+            .get(&executable)
+            .ok_or(Code::INVALID_VALUE)?
+            .clone();
         self.submit(here, stream, Operation::Graph(operations))
     }
 }

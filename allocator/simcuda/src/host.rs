@@ -20,8 +20,8 @@ pub(crate) struct HostMemory(HashMap<u64, Layout>);
 impl HostMemory {
     fn allocate(&mut self, bytes: u64) -> Outcome<u64> {
         let bytes = usize::try_from(bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
-        let layout = Layout::from_size_align(bytes.max(1), PAGE);
-        let layout = layout.map_err(|_| Code::OUT_OF_MEMORY)?;
+        let layout =
+            Layout::from_size_align(bytes.max(1), PAGE).map_err(|_| Code::OUT_OF_MEMORY)?;
         // SAFETY: the layout has at least one byte.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {

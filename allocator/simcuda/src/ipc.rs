@@ -47,7 +47,7 @@ const _: () = assert!(size_of::<Handle>() == 64, "CUDA_IPC_HANDLE_SIZE");
 
 /// The address range of an allocation of another process.
 #[derive(Debug)]
-struct Opened {
+struct OpenedRange {
     addr: u64,
     bytes: u64,
     /// Times opened and not closed.
@@ -56,7 +56,7 @@ struct Opened {
 
 /// The open allocations of other processes, by process and address there.
 #[derive(Debug, Default)]
-pub(crate) struct OpenMemory(HashMap<(u64, u64), Opened, FixedState>);
+pub(crate) struct OpenMemory(HashMap<(u64, u64), OpenedRange, FixedState>);
 
 fn own_process() -> u64 {
     std::process::id().into()
@@ -92,8 +92,11 @@ impl Sim {
             return Err(Code::INVALID_VALUE);
         }
         let ordinal = self.settings.ordinal_of(addr);
-        let bytes = self.device(ordinal)?.sim.allocation_at(DeviceAddr(addr));
-        let bytes = bytes.ok_or(Code::INVALID_VALUE)?;
+        let bytes = self
+            .device(ordinal)?
+            .sim
+            .allocation_at(DeviceAddr(addr))
+            .ok_or(Code::INVALID_VALUE)?;
         Ok(Handle::new(MEMORY, addr, bytes))
     }
 
@@ -108,7 +111,7 @@ impl Sim {
         let bytes = handle.bytes;
         let addr = self.reserve(bytes)?;
         let count = 1;
-        let opened = Opened { addr, bytes, count };
+        let opened = OpenedRange { addr, bytes, count };
         self.open_memory.0.insert(key, opened);
         Ok(addr)
     }

@@ -28,7 +28,7 @@ use crate::ipc::OpenMemory;
 use crate::modules::Modules;
 use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
-use crate::streams::Streams;
+use crate::streams::StreamTable;
 
 /// A device with the state that CUDA keeps for it.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Sim {
     failures: Vec<Failure>,
     initialized: bool,
     devices: Vec<Device>,
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamTable,
     pub(crate) events: Events,
     pub(crate) graphs: Graphs,
     pub(crate) captures: Captures,
@@ -138,7 +138,7 @@ impl Sim {
             failures: settings.failures.clone(),
             initialized: false,
             devices: (0..settings.device_count).map(device).collect(),
-            streams: Streams::default(),
+            streams: StreamTable::default(),
             events: Events::default(),
             graphs: Graphs::default(),
             captures: Captures::default(),
@@ -220,8 +220,10 @@ impl Sim {
 
     /// Applies the calls made on a device since the last time.
     pub(crate) fn follow(&mut self, ordinal: u32) -> Outcome {
-        let device = self.devices.get_mut(ordinal as usize);
-        let device = device.ok_or(Code::INVALID_DEVICE)?;
+        let device = self
+            .devices
+            .get_mut(ordinal as usize)
+            .ok_or(Code::INVALID_DEVICE)?;
         device.sim.swap_log(&mut self.calls);
         for call in &self.calls {
             device.follow(call);

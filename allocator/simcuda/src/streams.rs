@@ -31,12 +31,12 @@ pub(crate) struct Stream {
 ///
 /// Streams are independent of each other. Unlike in CUDA, nothing waits for the legacy default stream.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct StreamTable {
     live: HashMap<u64, Stream, FixedState>,
     made: u64,
 }
 
-impl Streams {
+impl StreamTable {
     pub(crate) fn create(&mut self, stream: Stream) -> u64 {
         let handle = FIRST + STEP * self.made;
         self.made += 1;
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_stream_belongs_to_its_device_until_destroyed() {
-        let mut streams = Streams::default();
+        let mut streams = StreamTable::default();
         let made = streams.create(Stream {
             ordinal: 1,
             flags: 1,

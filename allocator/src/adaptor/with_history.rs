@@ -217,8 +217,13 @@ mod tests {
         let first = traced.malloc(page - 1, stream).unwrap();
         assert!(traced.malloc(2 * page, StreamId::DEFAULT).is_err());
         traced.free(first).unwrap();
-        let entries = traced.snapshot().device_traces.remove(0);
-        let entries: Vec<_> = entries.iter().map(|e| (e.action, e.size)).collect();
+        let entries: Vec<_> = traced
+            .snapshot()
+            .device_traces
+            .remove(0)
+            .iter()
+            .map(|e| (e.action, e.size))
+            .collect();
         let expected = [
             (Action::SegmentAlloc, page),
             (Action::Alloc, page - 1),

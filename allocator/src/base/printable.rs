@@ -66,9 +66,12 @@ impl fmt::Display for Printable<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The longest note about what is missing.
         const NOTE: usize = "…(18446744073709551615 more characters)".len();
-        let shown = |char: char| match is_unprintable(char) {
-            true => char.escape_unicode().count(),
-            false => 1,
+        let shown = |char: char| {
+            if is_unprintable(char) {
+                char.escape_unicode().count()
+            } else {
+                1
+            }
         };
         let fits = |room: usize| {
             let mut used = 0;
@@ -103,9 +106,10 @@ pub fn cell(text: &str) -> Cow<'_, str> {
     let mut cell = String::with_capacity(text.len() + 8);
     for (at, char) in text.char_indices() {
         let is_ambiguous = char == '\\' && text[at..].starts_with("\\u{");
-        match is_unprintable(char) || is_ambiguous || (is_formula && at == 0) {
-            true => cell.extend(char.escape_unicode()),
-            false => cell.push(char),
+        if is_unprintable(char) || is_ambiguous || (is_formula && at == 0) {
+            cell.extend(char.escape_unicode())
+        } else {
+            cell.push(char)
         }
     }
     Cow::Owned(cell)
@@ -144,9 +148,10 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for char in text.chars() {
-        match is_escaped(char) {
-            true => escaped.extend(char.escape_unicode()),
-            false => escaped.push(char),
+        if is_escaped(char) {
+            escaped.extend(char.escape_unicode())
+        } else {
+            escaped.push(char)
         }
     }
     Cow::Owned(escaped)

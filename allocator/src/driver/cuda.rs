@@ -32,8 +32,8 @@ use std::time::Instant;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use self::context::{Answer, Context, Pools};
-use self::held::Held;
-use self::streams::{LookUp, Streams};
+use self::held::Leftovers;
+use self::streams::{CudaStreams, LookUp};
 use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, MemoryInfo,
@@ -65,7 +65,7 @@ pub struct CudaDevice {
     opened: Instant,
     /// The error after which the device is unusable.
     fatal: Option<DriverError>,
-    streams: Streams,
+    streams: CudaStreams,
     /// Returns the calling thread's current stream on a device.
     current_stream: fn(u32) -> StreamId,
     events: Vec<Event>,
@@ -77,7 +77,7 @@ pub struct CudaDevice {
     busy: Option<KernelId>,
     /// Other devices with access to mapped memory and memory of the pool.
     peers: Vec<symbols::Device>,
-    held: Held,
+    held: Leftovers,
 }
 
 impl CudaDevice {
@@ -103,11 +103,15 @@ impl CudaDevice {
         }
         let has = |attribute| matches!(context.attribute(attribute), Ok(value) if value != 0);
         let symbols = context.symbols();
-        let virtual_memory = symbols.virtual_memory.as_ref().ok();
-        let virtual_memory = virtual_memory
-            .filter(|_| has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED));
-        let pools = symbols.pools.as_ref().ok();
-        let pools = pools.filter(|_| has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED));
+        let virtual_memory =
+            symbols.virtual_memory.as_ref().ok().filter(|_| {
+                has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)
+            });
+        let pools = symbols
+            .pools
+            .as_ref()
+            .ok()
+            .filter(|_| has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED));
         let granularity = match virtual_memory {
             Some(calls) => {
                 let context = &context;
@@ -128,7 +132,7 @@ impl CudaDevice {
             private: None,
             opened: Instant::now(),
             fatal: None,
-            streams: Streams::new(streams),
+            streams: CudaStreams::new(streams),
             current_stream: |_| StreamId::DEFAULT,
             events: Vec::new(),
             modules: Vec::new(),
@@ -137,7 +141,7 @@ impl CudaDevice {
             peers: Vec::new(),
             contents: None,
             busy: None,
-            held: Held::default(),
+            held: Leftovers::default(),
             context: Arc::new(context),
         })
     }
@@ -212,8 +216,12 @@ impl CudaDevice {
     /// # Errors
     /// [`DriverError::NotSupported`] before CUDA 11.4, or if the device does not answer.
     pub fn graph_memory(&mut self) -> Status<PoolUsage> {
-        let calls = self.context.symbols().graphs.as_ref();
-        let calls = calls.map_err(|_| DriverError::NotSupported)?;
+        let calls = self
+            .context
+            .symbols()
+            .graphs
+            .as_ref()
+            .map_err(|_| DriverError::NotSupported)?;
         let answer = self.context.graph_usage(calls);
         self.note(answer)
     }
@@ -223,8 +231,12 @@ impl CudaDevice {
     /// # Errors
     /// As [`CudaDevice::graph_memory`].
     pub fn trim_graph_memory(&mut self) -> Status {
-        let calls = self.context.symbols().graphs.as_ref();
-        let calls = calls.map_err(|_| DriverError::NotSupported)?;
+        let calls = self
+            .context
+            .symbols()
+            .graphs
+            .as_ref()
+            .map_err(|_| DriverError::NotSupported)?;
         let answer = self.context.trim_graphs(calls);
         self.note(answer)
     }
@@ -412,8 +424,12 @@ impl Driver for CudaDevice {
     }
 
     fn dependencies(&mut self, node: GraphNode) -> Status<Vec<GraphNode>> {
-        let calls = self.context.symbols().nodes.as_ref();
-        let calls = calls.map_err(|_| DriverError::NotSupported)?;
+        let calls = self
+            .context
+            .symbols()
+            .nodes
+            .as_ref()
+            .map_err(|_| DriverError::NotSupported)?;
         let answer = self.context.dependencies(calls, node);
         self.note(answer)
     }

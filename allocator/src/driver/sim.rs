@@ -20,7 +20,7 @@ mod shared_pages;
 pub mod variables;
 
 use self::address::{AddressPolicy, AddressSpace, Placement};
-use self::events::Streams;
+use self::events::SimStreams;
 use self::graphs::Graphs;
 use self::memory::Memory;
 use self::shared_pages::{SharedPages, is_shared};
@@ -103,7 +103,7 @@ pub struct Bare {
     addresses: AddressSpace,
     /// If small allocations share pages.
     shared: Option<SharedPages>,
-    streams: Streams,
+    streams: SimStreams,
     free_synchronizes: bool,
     virtual_memory: bool,
     capturing: bool,
@@ -118,7 +118,7 @@ impl SimDevice {
             memory: Memory::new(config.capacity, config.foreign),
             addresses: AddressSpace::new(config.address_policy, config.address_base),
             shared: pages_of(config.address_policy),
-            streams: Streams::new(config.hold_events),
+            streams: SimStreams::new(config.hold_events),
             free_synchronizes: config.free_synchronizes,
             virtual_memory: config.virtual_memory,
             capturing: false,
@@ -211,12 +211,12 @@ impl SimDevice {
 
     /// The streams and events.
     #[must_use]
-    pub fn streams(&self) -> &Streams {
+    pub fn streams(&self) -> &SimStreams {
         &self.driver().streams
     }
 
     /// The streams and events, mutable.
-    pub fn streams_mut(&mut self) -> &mut Streams {
+    pub fn streams_mut(&mut self) -> &mut SimStreams {
         self.driver_mut().streams_mut()
     }
 }
@@ -233,7 +233,7 @@ impl Bare {
     }
 
     /// The streams and events, mutable.
-    pub fn streams_mut(&mut self) -> &mut Streams {
+    pub fn streams_mut(&mut self) -> &mut SimStreams {
         &mut self.streams
     }
 

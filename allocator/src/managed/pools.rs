@@ -86,12 +86,11 @@ impl<D: Driver> Managed<D> {
             return Ok(());
         }
         if let Some(pools) = self.policy.private_pools() {
-            let told = match is_capturing {
-                true => pools.begin_capture(&mut self.device),
-                false => {
-                    pools.end_capture();
-                    Ok(())
-                }
+            let told = if is_capturing {
+                pools.begin_capture(&mut self.device)
+            } else {
+                pools.end_capture();
+                Ok(())
             };
             told.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
         }
@@ -158,8 +157,11 @@ impl<D: Driver> HasPrivatePools for Managed<D> {
     }
 
     fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        let users = self.pools.users.get_mut(&pool);
-        let users = users.ok_or(PoolError::Unknown(pool))?;
+        let users = self
+            .pools
+            .users
+            .get_mut(&pool)
+            .ok_or(PoolError::Unknown(pool))?;
         *users = users.checked_sub(1).ok_or(PoolError::Released(pool))?;
         if *users == 0 {
             self.policy_pools()?.release_pool(pool);

@@ -62,8 +62,11 @@ impl Maxima {
         let mut level = list.to_vec();
         let mut width = 1;
         while width < level.len() {
-            let next = level.iter().zip(&level[width..]);
-            let next = next.map(|(a, b)| *a.max(b)).collect();
+            let next = level
+                .iter()
+                .zip(&level[width..])
+                .map(|(a, b)| *a.max(b))
+                .collect();
             levels.push(level);
             level = next;
             width *= 2;

@@ -253,8 +253,7 @@ mod tests {
                 if malloc || live.is_empty() {
                     let bytes = mantissa << shift >> 8 | 1;
                     let free = free_blocks(&buddy, &live);
-                    let expected = free.range((order_of(bytes), DeviceAddr::NULL)..).next();
-                    let expected = expected.map(|&(_, addr)| addr);
+                    let expected = free.range((order_of(bytes), DeviceAddr::NULL)..).next().map(|&(_, addr)| addr);
                     let Ok(block) = buddy.malloc(&mut device, bytes, StreamId::DEFAULT) else {
                         prop_assert_eq!(expected, None);
                         continue;

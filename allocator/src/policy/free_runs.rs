@@ -44,8 +44,9 @@ impl FreeRuns {
     /// Frees a run, none of which is free, and merges it with its neighbours. Returns the run that it is part of.
     pub(super) fn give(&mut self, run: Run) -> Run {
         let after = self.0.partition_point(|free| free.start < run.start);
-        let before = after.checked_sub(1);
-        let before = before.filter(|&index| self.0[index].end() == run.start);
+        let before = after
+            .checked_sub(1)
+            .filter(|&index| self.0[index].end() == run.start);
         let touches_after = self
             .0
             .get(after)
@@ -127,8 +128,9 @@ impl FreeRuns {
     /// The free parts of a run, by position.
     pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Run> {
         let first = self.0.partition_point(|free| free.end() <= run.start);
-        let overlapping = self.0[first..].iter();
-        let overlapping = overlapping.take_while(move |free| free.start < run.end());
+        let overlapping = self.0[first..]
+            .iter()
+            .take_while(move |free| free.start < run.end());
         overlapping.map(move |free| {
             let end = free.end().min(run.end());
             Run::between(free.start.max(run.start), end)

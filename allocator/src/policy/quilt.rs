@@ -87,7 +87,7 @@ use self::retiring::Retired;
 use self::sharing::Pending;
 use self::slabs::{SLAB, Slabs};
 use self::space::Space;
-use self::streams::Streams;
+use self::streams::UsedStreams;
 use self::units::Units;
 use self::uses::Uses;
 use self::views::{Place, Views};
@@ -130,7 +130,7 @@ pub struct Quilt {
     /// What a failing device did not take back.
     undo: Undo,
     held: HashMap<DeviceAddr, Held, FixedState>,
-    streams: Streams,
+    streams: UsedStreams,
     /// The last uses of free memory, as far as streams must wait for them. Empty while there is one stream.
     uses: Uses,
     /// Other streams that use a live block.

@@ -141,8 +141,9 @@ impl RmmPool {
         let Some(maximum) = self.maximum else {
             return Some(self.bytes.max(request));
         };
-        let left = maximum.saturating_sub(self.bytes);
-        let left = left.checked_next_multiple_of(ALIGNMENT)?;
+        let left = maximum
+            .saturating_sub(self.bytes)
+            .checked_next_multiple_of(ALIGNMENT)?;
         (request <= left).then(|| request.max(left / 2))
     }
 

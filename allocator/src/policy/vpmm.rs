@@ -182,8 +182,9 @@ mod tests {
             ("va_size:4MiB,initial_pages:3", "at most 2"),
             ("pages:3", "unknown key"),
         ] {
-            let error = PolicySettings::read(conf, Vpmm::from_settings).unwrap_err();
-            let error = error.to_string();
+            let error = PolicySettings::read(conf, Vpmm::from_settings)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{conf}: {error}");
         }
         let conf = "page_size:4MiB,va_size:8MiB,initial_pages:2";

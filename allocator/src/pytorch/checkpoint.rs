@@ -72,8 +72,10 @@ impl<D: Driver> PyTorch<D> {
     /// block of the pool waits for other streams; [`Error::Driver`] if an event could not be recorded.
     pub fn checkpoint_pool(&mut self, id: MempoolId) -> Result<PoolCheckpoint, Error> {
         self.insert_deferred_events()?;
-        let pool = self.private_pools.get(id);
-        let pool = pool.ok_or(CheckpointError::NothingToSave)?;
+        let pool = self
+            .private_pools
+            .get(id)
+            .ok_or(CheckpointError::NothingToSave)?;
         let mut segments = Vec::new();
         for head in self.heads_of(pool) {
             let saved = self.chain(head).map(|block| self.saved(block));
@@ -92,8 +94,10 @@ impl<D: Driver> PyTorch<D> {
         if self.private_pools.is_freeable(checkpoint.pool) {
             return Err(CheckpointError::Released.into());
         }
-        let pool = self.private_pools.get(checkpoint.pool);
-        let pool = pool.ok_or(CheckpointError::NothingToRestore)?;
+        let pool = self
+            .private_pools
+            .get(checkpoint.pool)
+            .ok_or(CheckpointError::NothingToRestore)?;
         let (small, large) = (pool.small, pool.large);
         let mut restored = RestoredPool::default();
         for head in self.heads_of(pool) {
@@ -107,8 +111,10 @@ impl<D: Driver> PyTorch<D> {
             let Some(first) = segment.first() else {
                 continue;
             };
-            let head = heads.get(&first.addr).copied();
-            let head = head.ok_or(CheckpointError::SegmentGone(first.addr))?;
+            let head = heads
+                .get(&first.addr)
+                .copied()
+                .ok_or(CheckpointError::SegmentGone(first.addr))?;
             let head = self.allocate_as_saved(head, segment)?;
             self.free_as_saved(head, segment, &mut restored.allocated)?;
         }
@@ -124,11 +130,17 @@ impl<D: Driver> PyTorch<D> {
         id: MempoolId,
         expected: &HashSet<DeviceAddr>,
     ) -> Result<bool, Error> {
-        let pool = self.private_pools.get(id);
-        let pool = pool.ok_or(CheckpointError::NothingToSave)?;
-        let live = self.blocks.iter().map(|(_, block)| block);
-        let live = live.filter(|b| b.is_allocated() && pool.has(self.pools[b.shelf].pool));
-        let live: HashSet<DeviceAddr> = live.map(|block| block.addr).collect();
+        let pool = self
+            .private_pools
+            .get(id)
+            .ok_or(CheckpointError::NothingToSave)?;
+        let live: HashSet<DeviceAddr> = self
+            .blocks
+            .iter()
+            .map(|(_, block)| block)
+            .filter(|b| b.is_allocated() && pool.has(self.pools[b.shelf].pool))
+            .map(|block| block.addr)
+            .collect();
         Ok(live == *expected)
     }
 }
@@ -136,8 +148,11 @@ impl<D: Driver> PyTorch<D> {
 impl<D: Driver> PyTorch<D> {
     /// The first blocks of a pool's segments: those in use by address, then the free ones in search order.
     fn heads_of(&self, pool: &PrivatePool) -> Vec<BlockId> {
-        let in_use = self.blocks.iter().filter(|(_, block)| !block.is_idle());
-        let in_use = in_use.filter(|(_, block)| pool.has(self.pools[block.shelf].pool));
+        let in_use = self
+            .blocks
+            .iter()
+            .filter(|(_, block)| !block.is_idle())
+            .filter(|(_, block)| pool.has(self.pools[block.shelf].pool));
         let mut heads: Vec<BlockId> = in_use.map(|(id, _)| id).collect();
         heads.sort_by_key(|&id| self.blocks[id].addr);
         for pool in [pool.small, pool.large] {

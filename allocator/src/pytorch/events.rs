@@ -62,10 +62,11 @@ impl PendingEvents {
         &mut self,
         is_safe: impl Fn(BlockId, &[GraphNode]) -> bool,
     ) -> Vec<BlockId> {
-        let taken = self
+        let taken: Vec<BlockId> = self
             .deferred
-            .extract_if(.., |(id, last_uses)| is_safe(*id, last_uses));
-        let taken: Vec<BlockId> = taken.map(|(id, _)| id).collect();
+            .extract_if(.., |(id, last_uses)| is_safe(*id, last_uses))
+            .map(|(id, _)| id)
+            .collect();
         if !taken.is_empty() {
             self.recorded_in_capture
                 .retain(|(id, _)| !taken.contains(id));

@@ -129,8 +129,10 @@ impl<D: Driver> PyTorch<D> {
     /// The expandable segments in the order of their creation (`getExpandableSegmentSizes`), without those of the
     /// default stream, which PyTorch leaves out.
     pub fn expandable_segment_sizes(&self) -> impl Iterator<Item = ExpandableSegmentSize> {
-        let others = self.expandable_streams.iter();
-        let others = others.filter(|(_, stream)| *stream != StreamId::DEFAULT);
+        let others = self
+            .expandable_streams
+            .iter()
+            .filter(|(_, stream)| *stream != StreamId::DEFAULT);
         others.map(|&(id, stream)| {
             let segment = &self.expandable_segments[id];
             ExpandableSegmentSize {

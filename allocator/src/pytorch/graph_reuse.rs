@@ -58,8 +58,11 @@ impl<D: Driver> PyTorch<D> {
         let Some(capture) = self.driver.capture_of(stream)? else {
             return Ok(());
         };
-        let past = self.graph_reuse.past.entry((capture.id, stream));
-        let past = past.or_default();
+        let past = self
+            .graph_reuse
+            .past
+            .entry((capture.id, stream))
+            .or_default();
         let mut unseen = capture.last;
         while let Some(node) = unseen.pop() {
             if past.insert(node) {

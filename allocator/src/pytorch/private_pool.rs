@@ -212,8 +212,11 @@ impl PrivatePools {
     }
 
     fn end(&mut self, id: MempoolId) -> Result<(), PoolError> {
-        let position = self.recordings.iter().position(|r| r.pool == id);
-        let position = position.ok_or(PoolError::NotRecording)?;
+        let position = self
+            .recordings
+            .iter()
+            .position(|r| r.pool == id)
+            .ok_or(PoolError::NotRecording)?;
         self.recordings.remove(position);
         Ok(())
     }

@@ -223,8 +223,10 @@ impl<D: Driver> PyTorch<D> {
         if self.private_pools.get(segment.pool).is_none() {
             self.create_or_use_pool(segment.pool)?;
         }
-        let private = self.private_pools.get(segment.pool);
-        let private = private.ok_or(PoolError::Unknown(segment.pool))?;
+        let private = self
+            .private_pools
+            .get(segment.pool)
+            .ok_or(PoolError::Unknown(segment.pool))?;
         Ok(private.of(segment.kind))
     }
 }

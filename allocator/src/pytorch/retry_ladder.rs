@@ -80,19 +80,19 @@ impl<D: Driver> PyTorch<D> {
                 }
                 Step::ReturnSome => {
                     *step = Step::ReturnAll;
-                    match self.release_available_cached_blocks(request)? {
-                        true => self.request_segment(request, Attempt::First)?,
-                        false => Supply::Nothing,
+                    if self.release_available_cached_blocks(request)? {
+                        self.request_segment(request, Attempt::First)?
+                    } else {
+                        Supply::Nothing
                     }
                 }
                 Step::ReturnAll => {
                     *step = Step::BorrowLast;
-                    match self.is_capturing() {
-                        true => Supply::Nothing,
-                        false => {
-                            self.release_cached_blocks(MempoolId::DEFAULT)?;
-                            self.request_segment(request, Attempt::Retry)?
-                        }
+                    if self.is_capturing() {
+                        Supply::Nothing
+                    } else {
+                        self.release_cached_blocks(MempoolId::DEFAULT)?;
+                        self.request_segment(request, Attempt::Retry)?
                     }
                 }
                 Step::BorrowLast => {

@@ -12,7 +12,7 @@ use super::out_of_memory::OomHint;
 use super::pages::LaterFailures;
 use super::private_pool::{BorrowedBlock, Borrowing, Nesting, PoolStatistics};
 use super::tie_break::TieBreak;
-use crate::release::{Release, in_force, two};
+use crate::release::{Release, in_force, v2};
 
 /// The form that each rule has in one release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,13 +102,13 @@ const V2_15: Rules = Rules {
 
 /// The rules after the oldest, with the first release that has them, oldest first.
 const LATER: [(Release, Rules); 7] = [
-    (two(8), V2_8),
-    (two(10), V2_10),
-    (two(11), V2_11),
-    (two(12), V2_12),
-    (two(13), V2_13),
-    (two(14), V2_14),
-    (two(15), V2_15),
+    (v2(8), V2_8),
+    (v2(10), V2_10),
+    (v2(11), V2_11),
+    (v2(12), V2_12),
+    (v2(13), V2_13),
+    (v2(14), V2_14),
+    (v2(15), V2_15),
 ];
 
 /// Whether two releases make the same decisions. Their messages and statistics may differ. The parsers of

@@ -42,8 +42,10 @@ impl<D: Driver> PyTorch<D> {
         let segment = &self.expandable_segments[segment];
         // Memory that is mapped has decided it.
         let kind = self.handle_kind.unwrap_or(HandleKind::FileDescriptor);
-        let vm = self.driver.virtual_memory();
-        let vm = vm.ok_or(Error::VirtualMemory(DriverError::NotSupported))?;
+        let vm = self
+            .driver
+            .virtual_memory()
+            .ok_or(Error::VirtualMemory(DriverError::NotSupported))?;
         let (start, handles) = segment
             .export(vm, kind, block.addr, block.size)
             .map_err(Error::VirtualMemory)?;

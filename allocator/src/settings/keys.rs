@@ -1,6 +1,6 @@
 //! The keys of a settings string, and the releases that accept them.
 
-use crate::release::{Release, two};
+use crate::release::{Release, v2};
 
 /// A key, with the first release that accepts it, and the first that does not any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,13 +64,13 @@ const fn cuda(name: &'static str, since: Release) -> Key {
 /// Source: `c10/cuda/CUDAAllocatorConfig.h` and `c10/core/AllocatorConfig.h` of the releases 2.0 to 2.15,
 /// and the pull requests of pytorch/pytorch that are named behind the keys.
 pub const KEYS: [Key; 23] = [
-    cuda("backend", two(0)),
-    shared("max_split_size_mb", two(0)),
-    shared("garbage_collection_threshold", two(0)),
-    shared("roundup_power2_divisions", two(0)),
+    cuda("backend", v2(0)),
+    shared("max_split_size_mb", v2(0)),
+    shared("garbage_collection_threshold", v2(0)),
+    shared("roundup_power2_divisions", v2(0)),
     // Replaced by the list form of roundup_power2_divisions.
     Key {
-        until: Some(two(0)),
+        until: Some(v2(0)),
         ..shared(
             "roundup_bypass_threshold_mb",
             Release {
@@ -79,22 +79,22 @@ pub const KEYS: [Key; 23] = [
             },
         )
     },
-    shared("expandable_segments", two(1)),      // #96995
-    cuda("release_lock_on_cudamalloc", two(2)), // #108367
-    cuda("release_lock_on_hipmalloc", two(2)),
-    cuda("pinned_use_cuda_host_register", two(2)), // #110123
-    cuda("pinned_use_hip_host_register", two(2)),
-    cuda("pinned_num_register_threads", two(2)), // #110123
-    shared("max_non_split_rounding_mb", two(6)), // #136174
-    shared("pinned_use_background_threads", two(6)), // #135524
-    cuda("graph_capture_record_stream_reuse", two(9)), // #158352
-    cuda("per_process_memory_fraction", two(10)), // #161035
-    cuda("pinned_reserve_segment_size_mb", two(10)), // #164501
-    shared("large_segment_size_mb", two(11)),    // #172056
-    cuda("throw_on_cudamalloc_oom", two(12)),    // #179473
-    cuda("pinned_free_catch_all", two(12)),
-    cuda("pinned_max_round_threshold_mb", two(13)),
-    cuda("pinned_max_cached_size_mb", two(13)),
-    cuda("expandable_segments_reserve", two(15)), // #192269
-    cuda("expandable_segments_reserve_by_class", two(15)), // #192269
+    shared("expandable_segments", v2(1)),      // #96995
+    cuda("release_lock_on_cudamalloc", v2(2)), // #108367
+    cuda("release_lock_on_hipmalloc", v2(2)),
+    cuda("pinned_use_cuda_host_register", v2(2)), // #110123
+    cuda("pinned_use_hip_host_register", v2(2)),
+    cuda("pinned_num_register_threads", v2(2)), // #110123
+    shared("max_non_split_rounding_mb", v2(6)), // #136174
+    shared("pinned_use_background_threads", v2(6)), // #135524
+    cuda("graph_capture_record_stream_reuse", v2(9)), // #158352
+    cuda("per_process_memory_fraction", v2(10)), // #161035
+    cuda("pinned_reserve_segment_size_mb", v2(10)), // #164501
+    shared("large_segment_size_mb", v2(11)),    // #172056
+    cuda("throw_on_cudamalloc_oom", v2(12)),    // #179473
+    cuda("pinned_free_catch_all", v2(12)),
+    cuda("pinned_max_round_threshold_mb", v2(13)),
+    cuda("pinned_max_cached_size_mb", v2(13)),
+    cuda("expandable_segments_reserve", v2(15)), // #192269
+    cuda("expandable_segments_reserve_by_class", v2(15)), // #192269
 ];

@@ -1,6 +1,6 @@
 //! What changed in the parsers from release to release, apart from the [keys](super::keys).
 
-use crate::release::{Release, in_force, two};
+use crate::release::{Release, in_force, v2};
 
 /// The form that each rule has in one release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ const V2_11: Rules = Rules {
 };
 
 /// The rules after the oldest, with the first release that has them, oldest first.
-const LATER: [(Release, Rules); 3] = [(two(8), V2_8), (two(10), V2_10), (two(11), V2_11)];
+const LATER: [(Release, Rules); 3] = [(v2(8), V2_8), (v2(10), V2_10), (v2(11), V2_11)];
 
 impl Rules {
     /// The rules of a release.

@@ -1,7 +1,7 @@
 //! What settings strings set.
 
 use super::*;
-use crate::release::two;
+use crate::release::v2;
 
 const MIB: u64 = 1 << 20;
 
@@ -55,8 +55,7 @@ fn each_parse_resets_some_keys_and_keeps_others() {
 #[test]
 fn until_2_10_a_parse_keeps_the_rounding_of_oversize_blocks() {
     for (release, kept) in [(6, true), (9, true), (10, true), (11, false), (15, false)] {
-        let settings = Settings::of_release(two(release));
-        let mut settings = settings
+        let mut settings = Settings::of_release(v2(release))
             .started_with("max_non_split_rounding_mb:64")
             .unwrap();
         settings.apply("backend:native").unwrap();
@@ -83,7 +82,7 @@ fn settings_before_an_error_take_effect() {
 #[test]
 fn errors_show_no_control_characters() {
     for conf in ["max_split\u{1b}:1", "expandable_segments:\u{1b}"] {
-        for release in [Release::DEFAULT, two(6)] {
+        for release in [Release::DEFAULT, v2(6)] {
             let text = match Settings::of_release(release).apply(conf) {
                 Ok(()) => panic!("{conf:?} is invalid in {release}"),
                 Err(error) => error.to_string(),
@@ -121,7 +120,7 @@ fn settings_that_are_not_written_have_pytorchs_defaults() {
 #[test]
 fn each_setting_is_read_in_the_releases_that_have_it() {
     let read = |release, conf: &str| {
-        Settings::of_release(two(release))
+        Settings::of_release(v2(release))
             .started_with(conf)
             .unwrap()
     };
@@ -164,8 +163,8 @@ fn a_key_is_accepted_from_its_first_release_to_its_last() {
         assert_eq!(keys::Key::named(key.name), Some(key));
         assert!(key.until.is_some() || key.is_accepted(key.since));
         assert_eq!(
-            key.is_accepted(two(0)),
-            key.since <= two(0) && key.until.is_none()
+            key.is_accepted(v2(0)),
+            key.since <= v2(0) && key.until.is_none()
         );
     }
     let bypass = keys::Key::named("roundup_bypass_threshold_mb").unwrap();
@@ -173,8 +172,8 @@ fn a_key_is_accepted_from_its_first_release_to_its_last() {
         major: 1,
         minor: 13,
     };
-    assert!(bypass.is_accepted(old) && !bypass.is_accepted(two(0)) && !bypass.is_accepted(two(1)));
+    assert!(bypass.is_accepted(old) && !bypass.is_accepted(v2(0)) && !bypass.is_accepted(v2(1)));
     let fraction = keys::Key::named("per_process_memory_fraction").unwrap();
-    assert!(!fraction.is_accepted(two(9)) && fraction.is_accepted(two(10)));
+    assert!(!fraction.is_accepted(v2(9)) && fraction.is_accepted(v2(10)));
     assert_eq!(keys::Key::named("fraction"), None);
 }

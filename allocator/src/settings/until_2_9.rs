@@ -134,7 +134,7 @@ fn register_threads(text: &str) -> Result<u64, SettingsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::{Release, two};
+    use crate::release::{Release, v2};
 
     fn settings(release: Release, conf: &str) -> Result<Settings, String> {
         let defaults = Settings::of_release(release);
@@ -171,17 +171,17 @@ mod tests {
                  Allocator backend parsed at runtime != allocator backend parsed at load time",
             ),
         ] {
-            let printed = settings(two(9), conf).err().unwrap_or_default();
+            let printed = settings(v2(9), conf).err().unwrap_or_default();
             assert_eq!(printed, message, "{conf}");
         }
     }
 
     #[test]
     fn only_spaces_are_dropped() {
-        let spaced = settings(two(9), "expandable_segments : Tr ue").unwrap();
+        let spaced = settings(v2(9), "expandable_segments : Tr ue").unwrap();
         assert!(spaced.expandable_segments);
-        settings(two(9), "expandable_segments:Tr\tue").unwrap_err();
-        let size = settings(two(9), "max_split_size_mb:\t64")
+        settings(v2(9), "expandable_segments:Tr\tue").unwrap_err();
+        let size = settings(v2(9), "max_split_size_mb:\t64")
             .unwrap()
             .max_split_size;
         assert_eq!(
@@ -194,17 +194,17 @@ mod tests {
     #[test]
     fn only_the_variable_of_cuda_is_read() {
         let generic = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| "foo:1".to_owned());
-        let defaults = Settings::of_release(two(9));
+        let defaults = Settings::of_release(v2(9));
         assert_eq!(defaults.clone().started_in(generic), Ok(defaults));
     }
 
     #[test]
     fn keys_and_spelling_depend_on_the_release() {
         let reuse = "graph_capture_record_stream_reuse:True";
-        assert!(settings(two(9), reuse).is_ok());
-        assert!(settings(two(8), reuse).is_err());
+        assert!(settings(v2(9), reuse).is_ok());
+        assert!(settings(v2(8), reuse).is_err());
         for (minor, word) in [(7, "divisons"), (8, "divisions")] {
-            let error = settings(two(minor), "roundup_power2_divisions:3").unwrap_err();
+            let error = settings(v2(minor), "roundup_power2_divisions:3").unwrap_err();
             assert_eq!(
                 error,
                 format!("For roundups, the {word} has to be power of 2 ")

@@ -79,8 +79,8 @@ fn any_bytes() {
 
 /// A part of a string, or a replacement for it.
 fn almost() -> impl Strategy<Value = String> {
-    let parts = EXAMPLES.join(",");
-    let parts: Vec<String> = parts
+    let parts: Vec<String> = EXAMPLES
+        .join(",")
         .split_inclusive([':', ',', '[', ']'])
         .map(str::to_owned)
         .collect();

@@ -38,8 +38,8 @@ fn recordings() -> Vec<PathBuf> {
     let other = std::env::var_os("COALESCE_DRIVER_CALLS").map(PathBuf::from);
     let folders = [own].into_iter().chain(other);
     let entries = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let mut paths: Vec<PathBuf> = paths
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
         .filter(|path| {
             let is_table = path.extension().is_some_and(|extension| extension == "csv");
             is_table
@@ -131,8 +131,9 @@ fn five_thousand_expandable_segments_find_addresses_below_each_other() {
     // Only one of the streams can have memory at a time.
     for turn in 0.. {
         let stream = StreamId::nth(turn % 2);
-        let tensor = allocator.malloc(100 << 20, stream);
-        let tensor = tensor.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+        let tensor = allocator
+            .malloc(100 << 20, stream)
+            .unwrap_or_else(|error| panic!("turn {turn}: {error}"));
         allocator.free(tensor).unwrap();
         if allocator.driver().counts().of(CallKind::Reserve) >= RESERVATIONS {
             break;

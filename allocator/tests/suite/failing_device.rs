@@ -4,7 +4,7 @@
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{PyTorch, registry};
 
@@ -267,7 +267,7 @@ fn pages_half_mapped_again() {
 /// fails, and PyTorch requests memory by file descriptor from then on.
 #[test]
 fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
-    for release in [two(12), two(13)] {
+    for release in [v2(12), v2(13)] {
         let mut allocator = of_release(release, "expandable_segments:True");
         fail_second_call(&mut allocator); // the first reserves addresses
         let live = malloc(&mut allocator, 90).unwrap();
@@ -285,14 +285,14 @@ fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
 /// on it is an error.
 #[test]
 fn a_failure_with_fabric_counts_as_a_lack_of_memory() {
-    let mut newer = of_release(two(13), "expandable_segments:True");
+    let mut newer = of_release(v2(13), "expandable_segments:True");
     malloc(&mut newer, 90).unwrap();
     fail_second_call(&mut newer);
     let error = malloc(&mut newer, 90).unwrap_err();
     assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
     newer.check().unwrap();
 
-    let mut allocator = of_release(two(12), "expandable_segments:True");
+    let mut allocator = of_release(v2(12), "expandable_segments:True");
     let live = malloc(&mut allocator, 90).unwrap();
     fail_second_call(&mut allocator);
     let more = malloc(&mut allocator, 90).unwrap();

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_script::{Options, RunError, Script};
 
 /// The release that every vector was recorded with, unless its header says otherwise.
-const COMPLETE: Release = two(11);
+const COMPLETE: Release = v2(11);
 
 /// The folders with the vectors of a release. Each has what differs from the next one.
 fn folders(release: Release) -> Vec<PathBuf> {
@@ -216,8 +216,8 @@ struct Different {
 
 const DIFFERENT: [Different; 1] = [Different {
     name: "16-private-expandable-assert",
-    from: two(6),
-    to: two(15),
+    from: v2(6),
+    to: v2(15),
     why: "PyTorch fails its own assertion; ours returns an error that names the hazard. See transcripts/hazards.txt",
 }];
 
@@ -249,13 +249,13 @@ macro_rules! releases {
         $(
             #[test]
             fn $name() {
-                every_script_prints_what_the_real_binary_prints(two($minor));
+                every_script_prints_what_the_real_binary_prints(v2($minor));
             }
         )*
 
         #[test]
         fn every_release_is_tested() {
-            assert_eq!([$(two($minor)),*], Release::REPRODUCED);
+            assert_eq!([$(v2($minor)),*], Release::REPRODUCED);
         }
     };
 }

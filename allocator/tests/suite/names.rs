@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::history::Action;
 use coalesce_alloc::pytorch::decide_alike;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_alloc::snapshot::BlockState;
 use coalesce_alloc::stats::PoolKind;
 
@@ -44,11 +44,7 @@ fn releases_that_decide_alike() {
         (10, 11, false),
         (11, 12, false),
     ] {
-        assert_eq!(
-            decide_alike(two(one), two(other)),
-            alike,
-            "2.{one} 2.{other}"
-        );
-        assert_eq!(decide_alike(two(other), two(one)), alike);
+        assert_eq!(decide_alike(v2(one), v2(other)), alike, "2.{one} 2.{other}");
+        assert_eq!(decide_alike(v2(other), v2(one)), alike);
     }
 }

@@ -34,8 +34,7 @@ proptest! {
         let mut shown = Vec::new();
         let placement = pack_watched(&buffers, Effort::Steps(steps), &mut |placement| {
             shown.push(placement.clone());
-        });
-        let placement = placement.unwrap();
+        }).unwrap();
         prop_assert_eq!(placement.check(&buffers), Ok(()));
         prop_assert!(placement.height >= lower_bound(&buffers));
         prop_assert!(placement.offsets.iter().all(|offset| offset % unit == 0));

@@ -94,10 +94,10 @@ fn differences(text: &str) -> Vec<String> {
         allocator.check().unwrap();
     }
     let segments = allocator.segments();
-    let held = segments
+    let held: u64 = segments
         .iter()
-        .find(|segment| Some(segment.address) == arena);
-    let held: u64 = held.map_or(0, |arena| arena.blocks.iter().map(|block| block.size).sum());
+        .find(|segment| Some(segment.address) == arena)
+        .map_or(0, |arena| arena.blocks.iter().map(|block| block.size).sum());
     if held != height.next_multiple_of(GRANULARITY) {
         differences.push(format!("height: {held}, not {height}"));
     }
@@ -107,8 +107,10 @@ fn differences(text: &str) -> Vec<String> {
 fn vectors() -> Vec<PathBuf> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans/stalloc");
     let folder = std::env::var_os("PLANS").map_or(kept, PathBuf::from);
-    let files = fs::read_dir(folder).unwrap();
-    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     files
 }

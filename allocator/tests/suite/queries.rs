@@ -52,8 +52,10 @@ fn the_segments_of_a_pool_can_be_observed_alone() {
         let found: Vec<DeviceAddr> = segments.map(|segment| segment.address).collect();
         assert_eq!(found, expected);
     }
-    let entries = allocator.history();
-    let entries: Vec<_> = entries.map(|e| (e.action.name(), e.size)).collect();
+    let entries: Vec<_> = allocator
+        .history()
+        .map(|e| (e.action.name(), e.size))
+        .collect();
     assert_eq!(entries, [("snapshot", 40 * MIB), ("snapshot", 70 * MIB)]);
 }
 

@@ -10,7 +10,7 @@ use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::{Action, HistoryOptions};
 use coalesce_alloc::registry::{self, POLICIES};
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::summary::memory_summary;
 use coalesce_alloc::stats::{DeviceStats, Stat, StatArray, Waiting};
@@ -75,7 +75,7 @@ fn recorded_stats() -> DeviceStats {
         ..DeviceStats::default()
     };
     assert_eq!(
-        stats.flatten(two(11)),
+        stats.flatten(v2(11)),
         Vec::from_iter(flat),
         "exactly the 122 keys"
     );
@@ -108,7 +108,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
     let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
-    let mut allocator = PyTorch::new(device, Settings::of_release(two(11)));
+    let mut allocator = PyTorch::new(device, Settings::of_release(v2(11)));
     allocator.record_history(Some(HistoryOptions::default()));
     let addr = allocator.malloc(5 << 20, StreamId::nth(1)).unwrap();
     assert!(allocator.malloc(80 << 20, StreamId::DEFAULT).is_err());
@@ -211,12 +211,12 @@ fn a_snapshot_has_the_keys_of_its_release() {
         ("host_segments", "host_traces"),
     ];
     let added = [
-        (two(8), vec![context]),
-        (two(9), vec![reuse]),
-        (two(10), vec![metadata]),
-        (two(12), vec![(metadata.1, "pool_id")]),
-        (two(13), pinned.to_vec()),
-        (two(14), hosts.to_vec()),
+        (v2(8), vec![context]),
+        (v2(9), vec![reuse]),
+        (v2(10), vec![metadata]),
+        (v2(12), vec![(metadata.1, "pool_id")]),
+        (v2(13), pinned.to_vec()),
+        (v2(14), hosts.to_vec()),
     ];
     let written = |release| {
         let device = SimDevice::new(&SimConfig::default());
@@ -249,7 +249,7 @@ fn a_snapshot_has_the_keys_of_its_release() {
 #[test]
 fn entries_name_their_private_pool_from_2_12_on() {
     let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
-    let mut allocator = PyTorch::new(device, Settings::of_release(two(15)));
+    let mut allocator = PyTorch::new(device, Settings::of_release(v2(15)));
     allocator.record_history(Some(HistoryOptions::default()));
     let stream = StreamId::DEFAULT;
     allocator.malloc(3 << 20, stream).unwrap();

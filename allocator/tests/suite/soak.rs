@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use coalesce_alloc::driver::sim::SimConfig;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::Settings;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -60,7 +60,7 @@ fn draw(seed: u64, number: u64) -> (Subject, Vec<TestOp>) {
     }
     // Before 2.13, what a pool serves counts as captured, so streams that it used are forgotten. With expandable segments,
     // PyTorch loses count of the memory of pools.
-    let is_apart = subject.release.is_none_or(|release| release >= two(13))
+    let is_apart = subject.release.is_none_or(|release| release >= v2(13))
         && !subject.conf.contains("expandable_segments");
     let with_pools = WITH_POOLS.contains(&subject.policy) && is_apart;
     let ops = ops::of_all_kinds(with_pools).new_tree(&mut runner);

@@ -205,8 +205,11 @@ impl System {
 
     /// The allocations of a pool with their requested bytes and streams.
     fn allocations_in(&self, pool: MempoolId) -> Vec<(DeviceAddr, u64, StreamId)> {
-        let segments = self.allocator.segments().into_iter();
-        let segments = segments.filter(|segment| segment.pool == pool);
+        let segments = self
+            .allocator
+            .segments()
+            .into_iter()
+            .filter(|segment| segment.pool == pool);
         segments
             .flat_map(|segment| {
                 let blocks = segment.blocks.into_iter().filter(BlockInfo::is_allocated);

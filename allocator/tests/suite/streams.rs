@@ -5,7 +5,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
@@ -23,7 +23,7 @@ fn allocator() -> Allocator {
     };
     let mut device = SimDevice::new(&config);
     device.set_logging(true);
-    PyTorch::new(device, Settings::of_release(two(11)))
+    PyTorch::new(device, Settings::of_release(v2(11)))
 }
 
 fn malloc(allocator: &mut Allocator) -> DeviceAddr {

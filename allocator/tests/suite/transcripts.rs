@@ -47,8 +47,7 @@ fn compare(path: &Path) -> Result<(), String> {
     }
     let differs = |(a, b): (&str, &str)| a != b;
     let (written, now) = (text.lines(), performed.lines());
-    let at = written.zip(now).position(differs);
-    let at = at.or_else(|| {
+    let at = written.zip(now).position(differs).or_else(|| {
         (text != performed).then(|| text.lines().count().min(performed.lines().count()))
     });
     let Some(at) = at else { return Ok(()) };
@@ -69,8 +68,10 @@ fn compare(path: &Path) -> Result<(), String> {
 #[test]
 fn programs_go_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    let files = fs::read_dir(folder).unwrap();
-    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     assert!(files.len() > 5);
     let different: Vec<String> = files

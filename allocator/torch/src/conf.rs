@@ -180,11 +180,11 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::release::two;
+    use coalesce_alloc::release::v2;
 
     use super::*;
 
-    const INSTALLED: Release = two(12);
+    const INSTALLED: Release = v2(12);
 
     fn conf(text: &str) -> Result<Conf, String> {
         let environment = |name: &str| (name == VARIABLE).then(|| text.to_owned());
@@ -196,8 +196,9 @@ mod tests {
         let expandable = "expandable_segments:True".to_owned();
         let variable = |name: &str| (name == "PYTORCH_CUDA_ALLOC_CONF").then(|| expandable.clone());
         let conf = Conf::from_env(variable, INSTALLED);
-        let settings = Settings::of_release(INSTALLED);
-        let settings = settings.started_with(&expandable).unwrap();
+        let settings = Settings::of_release(INSTALLED)
+            .started_with(&expandable)
+            .unwrap();
         let expected = Conf {
             torch: INSTALLED,
             policy: Choice::Reference(settings.into()),
@@ -214,12 +215,12 @@ mod tests {
             conf: "growth:false".to_owned(),
         };
         let expected = Conf {
-            torch: two(9),
+            torch: v2(9),
             policy,
             history: Some(7),
         };
         assert_eq!(asked.as_ref(), Ok(&expected));
-        assert_eq!(asked.unwrap().settings(), Settings::of_release(two(9)));
+        assert_eq!(asked.unwrap().settings(), Settings::of_release(v2(9)));
         let conf = conf("conf=max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]").unwrap();
         assert_eq!(conf.settings().to_owned(), {
             let text = "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]";
@@ -234,13 +235,13 @@ mod tests {
             let variable = |name: &str| (name == VARIABLE).then(|| text.to_owned());
             Conf::from_env(variable, installed).map(|conf| (conf.torch, conf.settings().release()))
         };
-        assert_eq!(torch("", two(13)), Ok((two(13), two(13))));
-        assert_eq!(torch("", two(5)), Ok((two(6), two(6))));
-        assert_eq!(torch("", two(99)), Ok((two(15), two(15))));
-        assert_eq!(torch("torch=2.8", two(13)), Ok((two(8), two(8))));
+        assert_eq!(torch("", v2(13)), Ok((v2(13), v2(13))));
+        assert_eq!(torch("", v2(5)), Ok((v2(6), v2(6))));
+        assert_eq!(torch("", v2(99)), Ok((v2(15), v2(15))));
+        assert_eq!(torch("torch=2.8", v2(13)), Ok((v2(8), v2(8))));
         // A key and a variable that other releases lack.
         let key = "conf=throw_on_cudamalloc_oom:True";
-        assert!(torch(key, two(11)).is_err() && torch(key, two(12)).is_ok());
+        assert!(torch(key, v2(11)).is_err() && torch(key, v2(12)).is_ok());
         let generic =
             |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| "max_split_size_mb:64".to_owned());
         let limit = |installed| {
@@ -249,7 +250,7 @@ mod tests {
                 .settings()
                 .max_split_size()
         };
-        assert_eq!((limit(two(9)), limit(two(10))), (None, Some(64 << 20)));
+        assert_eq!((limit(v2(9)), limit(v2(10))), (None, Some(64 << 20)));
     }
 
     #[test]

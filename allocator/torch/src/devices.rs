@@ -9,7 +9,7 @@ use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::Listener;
 use coalesce_alloc::pytorch::share::Shareable;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
@@ -381,13 +381,13 @@ impl<D: Driver + 'static> Devices<D> {
             .print();
             policy = Cow::Owned(Choice::Reference(conf.settings().into()));
         }
-        let allocator = DeviceAllocator::new(number, device, &policy, history);
-        let mut allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
+        let mut allocator = DeviceAllocator::new(number, device, &policy, history)
+            .map_err(|error| Failure::new(error.to_string()))?;
         // An older PyTorch does not announce captures, but a newer release may be followed: then the device is asked.
         if self
             .installed
             .get()
-            .is_some_and(|&installed| installed < two(13))
+            .is_some_and(|&installed| installed < v2(13))
         {
             allocator.mark_capture_begin();
         }

@@ -141,8 +141,7 @@ pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
 /// Returns the number of history entries that the environment asks for; −1 for none.
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_history_entries() -> i64 {
-    let entries = guarded(|| Ok(DEVICES.conf()?.history));
-    let entries = entries.ok().flatten();
+    let entries = guarded(|| Ok(DEVICES.conf()?.history)).ok().flatten();
     entries.map_or(-1, |entries| i64::try_from(entries).unwrap_or(i64::MAX))
 }
 
@@ -174,8 +173,8 @@ pub unsafe extern "C" fn coalesce_set_torch_version(version: *const c_char) -> *
     }
     // SAFETY: the caller guarantees it.
     let version = unsafe { CStr::from_ptr(version) }.to_string_lossy();
-    let warning = guarded(|| Ok(DEVICES.set_installed(&version)));
-    let warning = warning.unwrap_or_else(|failure| Some(failure.message));
+    let warning = guarded(|| Ok(DEVICES.set_installed(&version)))
+        .unwrap_or_else(|failure| Some(failure.message));
     warning.map_or(ptr::null_mut(), text)
 }
 

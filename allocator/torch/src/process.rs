@@ -40,8 +40,7 @@ fn open(ordinal: u32) -> Result<CudaDevice, String> {
     // external stream (`torch.cuda.ExternalStream`) must outlive the tensors used on it, as with PyTorch's
     // own allocator.
     let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
-    let device = CudaDevice::open(ordinal, streams);
-    let mut device = device.map_err(|error| error.to_string())?;
+    let mut device = CudaDevice::open(ordinal, streams).map_err(|error| error.to_string())?;
     device.follow_current_stream(current_stream);
     if variable(SHARES).is_some_and(|value| value == "0") {
         device.keep_private(PRIVATE);

@@ -31,7 +31,7 @@ pub fn memory_stats(stats: &DeviceStats, release: Release) -> Map<String, Value>
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::release::two;
+    use coalesce_alloc::release::v2;
 
     use super::*;
 
@@ -43,7 +43,7 @@ mod tests {
             reply(Err::<(), _>(failure)),
             r#"{"error":"no \"such\" device"}"#
         );
-        let stats = reply(Ok(memory_stats(&DeviceStats::default(), two(12))));
+        let stats = reply(Ok(memory_stats(&DeviceStats::default(), v2(12))));
         assert!(stats.starts_with(r#"{"value":{"active.all.allocated":0,"active.all.current":0,"#));
         assert!(stats.contains(r#""num_oom_rejections":0"#));
     }

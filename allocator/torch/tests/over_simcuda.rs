@@ -223,8 +223,8 @@ fn an_invalid_environment_fails_every_call() {
             // SAFETY: the text comes from the library and is freed once.
             unsafe { coalesce_release_text(problem) };
             assert!(coalesce_malloc(1, 0, DEFAULT).is_null());
-            let error = reply(coalesce_memory_stats(0))["error"].clone();
-            let error = error.as_str().unwrap();
+            let answer = reply(coalesce_memory_stats(0));
+            let error = answer["error"].as_str().unwrap();
             assert!(
                 error.starts_with("COALESCE_TORCH_ALLOC: settings of bfc: "),
                 "{error}"

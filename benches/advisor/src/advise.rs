@@ -119,11 +119,12 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         || Explanation::of(request, simulator, failure.as_ref(), deadline),
         || begin(request, simulator, &sizes, figures, can_fit, deadline),
     );
-    let mut search = search.with_context(|| match simulator.deadline.has_passed() {
-        true => {
+    let mut search = search.with_context(|| {
+        if simulator.deadline.has_passed() {
             "the time limit is too short for a replay under the current settings (--time-limit)"
+        } else {
+            CURRENT
         }
-        false => CURRENT,
     })?;
     let Explanation {
         check,

@@ -141,8 +141,9 @@ impl Given {
             .then(|| KnownSettings::of(release, &present).ok())
             .flatten();
         let conf = known.map_or_else(|| present.clone(), |known| known.conf);
-        let recorded = recording.and_then(Recording::address_policy);
-        let recorded = recorded.or(named.map(|named| named.addresses));
+        let recorded = recording
+            .and_then(Recording::address_policy)
+            .or(named.map(|named| named.addresses));
         let (addresses, placed) = match (self.addresses, recorded) {
             (Some(addresses), _) => (addresses, "as requested"),
             (None, Some(addresses)) => (addresses, "as recorded"),

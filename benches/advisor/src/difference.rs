@@ -173,9 +173,10 @@ impl Difference {
             .flatten();
         let settings_change_bytes =
             settings.map(|peak| change(peak.reserved_bytes, then.reserved_bytes));
-        let holders = match first.side.has_stacks == second.side.has_stacks {
-            true => holder_changes(&first.holdings.holders, &second.holdings.holders),
-            false => Vec::new(),
+        let holders = if first.side.has_stacks == second.side.has_stacks {
+            holder_changes(&first.holdings.holders, &second.holdings.holders)
+        } else {
+            Vec::new()
         };
         let categories = Category::ALL.map(|category| ShareChange {
             name: category.name().to_owned(),
@@ -233,8 +234,10 @@ fn streams(before: &Holdings, after: &Holdings) -> Vec<ShareChange> {
 /// What limits the comparison. `rules` are the releases that the replays follow.
 fn notes(before: &Side, after: &Side, rules: [Release; 2]) -> Vec<String> {
     let of = |letter: char, side: &Side| {
-        let notes = side.notes.iter();
-        let notes = notes.map(move |note| format!("{letter}: {note}"));
+        let notes = side
+            .notes
+            .iter()
+            .map(move |note| format!("{letter}: {note}"));
         notes.collect::<Vec<_>>()
     };
     let mut notes = of('A', before);

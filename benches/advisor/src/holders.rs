@@ -300,13 +300,13 @@ fn summed(event: u64, holders: Vec<Holder>) -> Holdings {
         *streams.entry(holder.stream).or_default() += holder.bytes;
     }
     let unknown_bytes = categories.get(&Category::Unknown).copied().unwrap_or(0);
-    let categories = categories.into_iter();
     let mut categories: Vec<_> = categories
+        .into_iter()
         .map(|(category, bytes)| CategoryBytes { category, bytes })
         .collect();
     categories.sort_by_key(|one| Reverse(one.bytes));
-    let streams = streams.into_iter();
     let mut streams: Vec<_> = streams
+        .into_iter()
         .map(|(stream, bytes)| StreamBytes { stream, bytes })
         .collect();
     streams.sort_by_key(|one| Reverse(one.bytes));

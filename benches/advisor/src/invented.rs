@@ -213,19 +213,15 @@ impl Habits {
         gradients: &mut Vec<Tensor>,
         kept: &mut Vec<Tensor>,
     ) {
-        let length = match self.varies {
-            true => rng.between(8, 24),
-            false => 16,
-        };
+        let length = if self.varies { rng.between(8, 24) } else { 16 };
         let bytes = |part: u64| self.mib * MIB * length * part / 16;
         self.mark(program, "forward");
-        let input = match self.prefetches {
-            true => {
-                let input = program.alloc_on(1, bytes(2), "input");
-                program.record_stream(&input, 0);
-                input
-            }
-            false => program.alloc(bytes(2), "input"),
+        let input = if self.prefetches {
+            let input = program.alloc_on(1, bytes(2), "input");
+            program.record_stream(&input, 0);
+            input
+        } else {
+            program.alloc(bytes(2), "input")
         };
         let mut activations = Vec::new();
         for layer in 0..self.layers {
@@ -264,9 +260,10 @@ impl Habits {
             kept.append(&mut activations);
         }
         program.free_all(activations);
-        match self.keeps_losses {
-            true => kept.push(loss),
-            false => program.free(loss),
+        if self.keeps_losses {
+            kept.push(loss)
+        } else {
+            program.free(loss)
         }
         if self.grows {
             kept.push(program.alloc((step + 1) * MIB / 2, "cat"));

@@ -37,7 +37,7 @@ pub fn label(conf: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::release::two;
+    use coalesce_alloc::release::v2;
 
     use super::*;
 
@@ -68,10 +68,7 @@ mod tests {
         assert_eq!(known_part(too_small, release), too_small);
         assert!(unknown_keys("max_split_size_mb:64", release).is_empty());
         let rejecting = "throw_on_cudamalloc_oom:True";
-        assert!(unknown_keys(rejecting, two(12)).is_empty());
-        assert_eq!(
-            unknown_keys(rejecting, two(11)),
-            ["throw_on_cudamalloc_oom"]
-        );
+        assert!(unknown_keys(rejecting, v2(12)).is_empty());
+        assert_eq!(unknown_keys(rejecting, v2(11)), ["throw_on_cudamalloc_oom"]);
     }
 }

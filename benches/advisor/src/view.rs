@@ -94,16 +94,21 @@ impl<'a> View<'a> {
 
         let (end, all) = (log.end(), &log.allocations);
         columns::push(&mut bytes, all.iter().map(|one| one.born));
-        let freed = all.iter().map(|one| match one.failed {
-            true => one.born,
-            false => one.freed.min(end),
+        let freed = all.iter().map(|one| {
+            if one.failed {
+                one.born
+            } else {
+                one.freed.min(end)
+            }
         });
         columns::push(&mut bytes, freed.clone());
-        let released = self.segments.released.iter().map(|&event| event.min(end));
-        let released = released.zip(all).map(|(event, one)| match one.failed {
-            true => one.born,
-            false => event,
-        });
+        let released = self
+            .segments
+            .released
+            .iter()
+            .map(|&event| event.min(end))
+            .zip(all)
+            .map(|(event, one)| if one.failed { one.born } else { event });
         columns::push(&mut bytes, released);
         columns::push(&mut bytes, all.iter().map(|one| one.addr.0));
         columns::push(&mut bytes, all.iter().map(|one| one.bytes));

@@ -10,7 +10,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
-use coalesce_workloads::formats::{Opened, open};
+use coalesce_workloads::formats::{FileContent, open};
 use coalesce_workloads::op::Workload;
 use serde_json::json;
 
@@ -175,9 +175,10 @@ fn annotations_tell_the_categories_of_complete_steps() {
     for program in PROGRAMS {
         let is_complete = !program.starts_with("oom");
         assert_recognised(program, Recorded::Annotations, |category| {
-            match is_complete && category != Category::Workspace {
-                true => 65,
-                false => 0,
+            if is_complete && category != Category::Workspace {
+                65
+            } else {
+                0
             }
         });
     }
@@ -198,7 +199,7 @@ fn marks_tell_the_categories() {
     const PARAMETERS: u64 = 124_439_808 * 4;
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../workloads/traces/gpt2_small_amp_foreach.csv.gz");
-    let Opened::Workload(workload) = open(path).unwrap() else {
+    let FileContent::Workload(workload) = open(path).unwrap() else {
         panic!("a trace");
     };
     let evidence = evidence(workload.as_ref(), None);

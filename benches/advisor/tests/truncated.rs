@@ -46,8 +46,8 @@ fn replayed(recording: &Recording, limit: Option<u64>) -> (u64, Vec<&'static str
             addresses: recording.address_policy().unwrap_or_default(),
             ..ReplayConditions::on(ROOMY)
         },
-    });
-    let evidence = evidence.unwrap();
+    })
+    .unwrap();
     let rules = diagnose(&evidence)
         .iter()
         .map(|finding| finding.rule)

@@ -15,6 +15,7 @@ use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
+use super::input;
 use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::styled::{BOLD, Styled};
 
@@ -31,7 +32,7 @@ pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. For several
     /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all.
-    #[arg(required = true, value_name = "WORKLOAD")]
+    #[arg(required = true, value_name = "WORKLOAD", value_parser = input::workload)]
     workloads: Vec<Source>,
     #[command(flatten)]
     conditions: ConditionFlags,
@@ -76,8 +77,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let opened = args.workloads.iter();
-    let opened = opened.map(|workload| args.conditions.open_for_reference(workload));
+    let opened = args
+        .workloads
+        .iter()
+        .map(|workload| args.conditions.open_for_reference(workload));
     let mut workloads: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();

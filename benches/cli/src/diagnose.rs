@@ -12,6 +12,7 @@ use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
 use super::history;
+use super::input;
 use super::output::{failed, print_answer};
 
 /// Find problems in a workload's memory use, and suggest remedies.
@@ -29,6 +30,7 @@ use super::output::{failed, print_answer};
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
+    #[arg(value_parser = input::workload)]
     workload: Source,
     #[command(flatten)]
     conditions: ConditionFlags,

@@ -7,6 +7,7 @@ use coalesce_advisor::difference::{Compared, Difference};
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
+use super::input;
 use super::output::{self, is_stdout, print};
 
 /// Compare the memory of two workloads at their peaks.
@@ -23,8 +24,10 @@ pub struct Args {
     /// The first workload: a PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a
     /// MiniMalloc instance, plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard
     /// input.
+    #[arg(value_parser = input::workload)]
     a: Source,
     /// The second workload.
+    #[arg(value_parser = input::workload)]
     b: Source,
     /// Flags that replace the recorded conditions of both.
     #[command(flatten)]

@@ -43,17 +43,19 @@ fn pools(segments: &[SegmentInfo]) -> Vec<PoolMemory> {
                 segment.pool.0, segment.pool.1
             );
         }
-        let index = pools.iter().position(|pool| pool.pool == name);
-        let index = index.unwrap_or_else(|| {
-            pools.push(PoolMemory {
-                pool: name,
-                segments: 0,
-                reserved_bytes: 0,
-                in_use_bytes: 0,
-                cached_bytes: 0,
+        let index = pools
+            .iter()
+            .position(|pool| pool.pool == name)
+            .unwrap_or_else(|| {
+                pools.push(PoolMemory {
+                    pool: name,
+                    segments: 0,
+                    reserved_bytes: 0,
+                    in_use_bytes: 0,
+                    cached_bytes: 0,
+                });
+                pools.len() - 1
             });
-            pools.len() - 1
-        });
         let (total, active) = (segment.total_size(), segment.active_size());
         let pool = &mut pools[index];
         pool.segments += 1;

@@ -1,5 +1,6 @@
 //! Input of the verbs: standard input, files, presets and families.
 
+use std::convert::Infallible;
 use std::io::{IsTerminal, stdin};
 use std::path::Path;
 
@@ -7,6 +8,11 @@ use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::{Input, InputError, OfDevice};
 
 use super::output::notice;
+
+/// The workload that an argument names, as a parser for the command line.
+pub fn workload(name: &str) -> Result<Source, Infallible> {
+    Ok(Source::named(name))
+}
 
 /// The file that an argument names, or standard input.
 pub fn source(name: impl AsRef<Path>) -> Source {

@@ -71,8 +71,10 @@ struct FileInfo<'a> {
 impl Engine {
     /// Adds the content of a file, after a line with its name.
     pub fn add_file(&mut self, mut bytes: Vec<u8>) {
-        let end = bytes.iter().position(|&byte| byte == b'\n');
-        let end = end.unwrap_or(bytes.len());
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .unwrap_or(bytes.len());
         let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
         bytes.drain(..bytes.len().min(end + 1));
         self.unread.push((name, bytes));

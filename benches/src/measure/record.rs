@@ -351,8 +351,9 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     for (line, record) in (2..).zip(reader.records()) {
         let record: StringRecord = record?.iter().map(of_cell).collect();
         let record = filled(&record, &columns)?;
-        let row = record.deserialize(Some(&columns));
-        let mut row: Row = row.map_err(|error| explain(error, line, &columns))?;
+        let mut row: Row = record
+            .deserialize(Some(&columns))
+            .map_err(|error| explain(error, line, &columns))?;
         if !has_release && row.policy == REFERENCE {
             RELEASE_WITHOUT_COLUMN.clone_into(&mut row.torch);
         }
@@ -381,8 +382,9 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
 /// As [`read`], with the name of the file.
 pub fn read_file(source: impl Into<Source>) -> anyhow::Result<Vec<Row>> {
     let source = source.into();
-    let bytes = source.read();
-    let bytes = bytes.with_context(|| format!("cannot read {source}"))?;
+    let bytes = source
+        .read()
+        .with_context(|| format!("cannot read {source}"))?;
     read(&bytes[..]).with_context(|| source.to_string())
 }
 

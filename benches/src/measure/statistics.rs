@@ -66,11 +66,12 @@ pub fn median_interval(samples: &[f64]) -> Option<Estimate> {
 pub fn ratio_interval(old: &[f64], new: &[f64]) -> Option<Estimate> {
     let mut rng = Rng::new(SEED);
     let ratio = |old: &[f64], new: &[f64]| Some(median(new)? / median(old)?);
-    let ratios = (0..RESAMPLES).map(|_| {
-        let old = resample(old, &mut rng);
-        ratio(&old, &resample(new, &mut rng))
-    });
-    let ratios = ratios.collect::<Option<Vec<f64>>>()?;
+    let ratios = (0..RESAMPLES)
+        .map(|_| {
+            let old = resample(old, &mut rng);
+            ratio(&old, &resample(new, &mut rng))
+        })
+        .collect::<Option<Vec<f64>>>()?;
     interval(ratio(old, new)?, ratios)
 }
 

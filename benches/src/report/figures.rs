@@ -33,8 +33,10 @@ pub fn splice(
     let mut spliced = parts.next().unwrap_or_default().to_owned();
     while let Some(part) = parts.next() {
         let (mark, _) = part.split_once(" -->").context("a mark without an end")?;
-        let rest = parts.next().and_then(|rest| rest.strip_prefix("-->"));
-        let rest = rest.with_context(|| format!("the figure '{mark}' has no '{END}' after it"))?;
+        let rest = parts
+            .next()
+            .and_then(|rest| rest.strip_prefix("-->"))
+            .with_context(|| format!("the figure '{mark}' has no '{END}' after it"))?;
         let (table, words) = mark.split_once(' ').unwrap_or((mark, ""));
         let words: Vec<&str> = words.split_whitespace().collect();
         let figure = figure(&read(table)?, &words).with_context(|| format!("figure '{mark}'"))?;
@@ -55,12 +57,16 @@ fn figure(rows: &[Row], words: &[&str]) -> anyhow::Result<String> {
         rows.retain(|row| program.is_none_or(|program| row.workload == program));
     }
     let layout = Layout::of(&rows);
-    let own = rows.iter().filter(|row| layout.column_of(row) == column);
-    let own: Vec<&Row> = own.filter(|row| row.is_measured()).collect();
+    let own: Vec<&Row> = rows
+        .iter()
+        .filter(|row| layout.column_of(row) == column)
+        .filter(|row| row.is_measured())
+        .collect();
     let summary = summarize(&rows, None, Vec::new())?;
     let mut ways = summary.ways.into_iter();
-    let way = ways.find(|way| way.name == column);
-    let way = way.context("the table has no such column")?;
+    let way = ways
+        .find(|way| way.name == column)
+        .context("the table has no such column")?;
     let of_each = |figure: fn(&Row) -> Option<f64>| {
         let figures: Vec<f64> = own.iter().filter_map(|row| figure(row)).collect();
         median(&figures)

@@ -195,8 +195,10 @@ fn shown<'a>(first: &'a Row, rows: &'a [Row]) -> (Vec<&'a Row>, usize) {
 fn over_time(plan: &Plan, first: &Row, rows: &[Row]) -> anyhow::Result<String> {
     const REQUESTED: RGBColor = RGBColor(205, 205, 205);
     let (shown, count) = shown(first, rows);
-    let timelines = shown.iter().map(|row| watched(plan, row));
-    let timelines = timelines.collect::<anyhow::Result<Vec<_>>>()?;
+    let timelines = shown
+        .iter()
+        .map(|row| watched(plan, row))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let line = |number: usize, row: &Row| Line {
         label: format!("reserved, {}", full_name(row, rows)),
         color: COLORS[number],
@@ -242,9 +244,10 @@ fn over_time(plan: &Plan, first: &Row, rows: &[Row]) -> anyhow::Result<String> {
 
 /// Replays the cell of a row.
 fn watched(plan: &Plan, row: &Row) -> anyhow::Result<Timeline> {
-    let planned = usize::try_from(row.cell).ok();
-    let planned = planned.and_then(|number| plan.cells.get(number));
-    let planned = planned.with_context(|| format!("the sweep has no cell {}", row.cell))?;
+    let planned = usize::try_from(row.cell)
+        .ok()
+        .and_then(|number| plan.cells.get(number))
+        .with_context(|| format!("the sweep has no cell {}", row.cell))?;
     let offline = plan.offline(planned)?;
     let mut timeline = Timeline::default();
     let cell = plan.cell(planned, offline.as_ref())?;

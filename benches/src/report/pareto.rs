@@ -65,8 +65,10 @@ pub fn points(rows: &[Row]) -> Vec<(String, Vec<Point>)> {
     let good = |row: &&Row| row.is_measured() && row.ooms == 0 && !is_tight(row);
     let all = rows;
     let of_line = |line: String| {
-        let rows = rows.iter().filter(good);
-        let rows = rows.filter(|row| layout.line_of(row) == line);
+        let rows = rows
+            .iter()
+            .filter(good)
+            .filter(|row| layout.line_of(row) == line);
         let points = rows.map(|row| Point::of(row, all)).collect();
         (line, points)
     };
@@ -127,8 +129,11 @@ pub fn fronts(rows: &[Row]) -> String {
     };
     for (workload, points) in points(rows) {
         let front: Vec<String> = front(&points).into_iter().map(shown).collect();
-        let offline = points.iter().filter(|point| point.is_offline);
-        let offline: Vec<String> = offline.map(shown).collect();
+        let offline: Vec<String> = points
+            .iter()
+            .filter(|point| point.is_offline)
+            .map(shown)
+            .collect();
         table.row([workload, front.join("; "), offline.join("; ")]);
     }
     table.markdown()
@@ -234,13 +239,14 @@ fn figures(way: &Way<'_>, base: &Base<'_>) -> [String; 6] {
         .filter_map(|row| row.driver_calls_per_1000)
         .collect();
     let ratio = |figure: fn(&Row) -> Option<f64>| {
-        let ratios = whole().filter_map(|row| {
-            let other = base.beside(row).and_then(figure)?;
-            (other > 0.0)
-                .then(|| figure(row).map(|own| own / other))
-                .flatten()
-        });
-        let ratios: Vec<f64> = ratios.collect();
+        let ratios: Vec<f64> = whole()
+            .filter_map(|row| {
+                let other = base.beside(row).and_then(figure)?;
+                (other > 0.0)
+                    .then(|| figure(row).map(|own| own / other))
+                    .flatten()
+            })
+            .collect();
         median(&ratios).map_or_else(String::new, |ratio| format!("× {ratio:.2}"))
     };
     let lowest = efficiencies.iter().copied().fold(f64::INFINITY, f64::min);

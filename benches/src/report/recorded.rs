@@ -77,8 +77,8 @@ fn tables_are_those_of_their_results() {
     let record = newest.file_name().unwrap().display();
     let texts = fs::read_dir(folder)
         .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let texts = texts.filter(|path| path.extension().is_some_and(|it| it == "md"));
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|it| it == "md"));
     let mut spliced = 0;
     for path in texts.chain([folder.with_file_name("README.md")]) {
         let text = fs::read_to_string(&path).unwrap();

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 
 use crate::measure::record::{Row, RowName};
 use crate::report::table::is_tight;
 use crate::text::Table;
 
 /// The release that others are compared with, if there are results of it.
-const BASE: Release = two(11);
+const BASE: Release = v2(11);
 
 /// Results of the same cells under several releases.
 pub struct Releases<'a> {
@@ -53,8 +53,9 @@ impl<'a> Releases<'a> {
             of_cell.insert(release, row);
         }
         let most = cells.values().max_by_key(|rows| rows.len());
-        let releases = most.map(|rows| rows.keys().copied().collect());
-        let releases: Vec<Release> = releases.unwrap_or_default();
+        let releases: Vec<Release> = most
+            .map(|rows| rows.keys().copied().collect())
+            .unwrap_or_default();
         cells.retain(|_, rows| rows.keys().eq(&releases));
         order.retain(|cell| cells.contains_key(cell));
         let mut groups: Vec<Vec<Release>> = Vec::new();
@@ -145,8 +146,12 @@ impl<'a> Releases<'a> {
 
     fn summary(&self, group: usize, of_way: impl Fn(&Row) -> bool) -> String {
         let release = self.groups[group][0];
-        let rows = self.cells.values().map(|rows| rows[&release]);
-        let rows: Vec<&Row> = rows.filter(|row| of_way(row)).collect();
+        let rows: Vec<&Row> = self
+            .cells
+            .values()
+            .map(|rows| rows[&release])
+            .filter(|row| of_way(row))
+            .collect();
         if rows.iter().any(|row| is_tight(row)) {
             let fitting = rows.iter().filter(|row| row.ooms == 0).count();
             let retries: u64 = rows.iter().map(|row| row.retries).sum();
@@ -156,8 +161,10 @@ impl<'a> Releases<'a> {
             return String::new();
         }
         let changes = self.changes(group).into_iter();
-        let shares = changes.filter(|change| of_way(change.row) && change.share != 0.0);
-        let shares: Vec<f64> = shares.map(|change| change.share).collect();
+        let shares: Vec<f64> = changes
+            .filter(|change| of_way(change.row) && change.share != 0.0)
+            .map(|change| change.share)
+            .collect();
         if shares.is_empty() {
             return "same".to_owned();
         }

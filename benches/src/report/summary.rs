@@ -294,9 +294,11 @@ pub fn text(summary: &Summary) -> String {
     let against = printable(summary.against.to_string());
     let mut text = format!("Compared with {against}\n\n{}", table.text());
     let counted = |count: fn(&Way) -> usize| {
-        let ways = summary.ways.iter().map(|way| (count(way), &way.name));
-        let ways = ways.filter(|(count, _)| *count > 0);
-        let ways: Vec<String> = ways
+        let ways: Vec<String> = summary
+            .ways
+            .iter()
+            .map(|way| (count(way), &way.name))
+            .filter(|(count, _)| *count > 0)
             .map(|(count, name)| format!("{count} {}", printable(name)))
             .collect();
         (!ways.is_empty()).then(|| ways.join(", "))

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_alloc::printable::{self, printable};
 use coalesce_workloads::catalog;
 use coalesce_workloads::demand::Demand;
-use coalesce_workloads::formats::{self, Opened};
+use coalesce_workloads::formats::{self, FileContent};
 use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::presets;
 use sha2::{Digest, Sha256};
@@ -136,9 +136,9 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
     }
     let entry = |file: PathBuf| {
         let workload = match formats::open(&file)? {
-            Opened::Workload(workload) => workload,
-            Opened::Devices(trace) => trace.open(0)?,
-            Opened::Snapshot(_) => bail!(
+            FileContent::Workload(workload) => workload,
+            FileContent::Devices(trace) => trace.open(0)?,
+            FileContent::Snapshot(_) => bail!(
                 "{0}: a snapshot; make a trace of it: coalesce convert {0} NAME.csv.gz",
                 printable::path(&file)
             ),

@@ -24,6 +24,10 @@ use crate::measure::cell::{self, Cell, REFERENCE};
 use crate::measure::profile::Profile;
 use crate::measure::toml_file;
 
+/// The release that last changed what the description of a sweep means. Tables recorded since then still belong to their
+/// sweeps.
+const MEANING: &str = "0.1.0";
+
 /// A resolved sweep.
 pub struct Plan {
     /// The workloads.
@@ -31,7 +35,7 @@ pub struct Plan {
     /// Costs of driver calls.
     pub profile: Profile,
     /// All cells, grouped by workload.
-    pub cells: Vec<Planned>,
+    pub cells: Vec<PlannedCell>,
     /// A digest of the plan and the contents of its traces and libraries. Sweeps with the same digest have the same
     /// results if the same build of the program runs them.
     pub digest: String,
@@ -39,7 +43,7 @@ pub struct Plan {
 
 /// One cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Planned {
+pub struct PlannedCell {
     /// Index of its workload.
     pub workload: usize,
     /// The policy's name.
@@ -65,8 +69,9 @@ impl Plan {
     /// If the file cannot be read or is invalid, or names something that does not exist.
     pub fn load(source: impl Into<Source>) -> anyhow::Result<Self> {
         let source = source.into();
-        let text = source.read_to_string();
-        let text = text.with_context(|| format!("cannot read the sweep {source}"))?;
+        let text = source
+            .read_to_string()
+            .with_context(|| format!("cannot read the sweep {source}"))?;
         let folder = source.path().parent().unwrap_or(Path::new(""));
         Self::parse(&text, folder).with_context(|| source.to_string())
     }
@@ -99,7 +104,7 @@ impl Plan {
         // Stable: within a workload, cells keep the order of the file.
         cells.sort_by_key(|cell| cell.workload);
         let mut seen = HashSet::new();
-        cells.retain(|cell: &Planned| seen.insert(plan.key(cell)));
+        cells.retain(|cell: &PlannedCell| seen.insert(plan.key(cell)));
         plan.cells = cells;
         plan.digest = plan.digest();
         Ok(plan)
@@ -131,7 +136,7 @@ impl Plan {
     /// If the workload cannot be read.
     pub fn cell<'a>(
         &'a self,
-        planned: &'a Planned,
+        planned: &'a PlannedCell,
         offline: Option<&'a OfflinePlan>,
     ) -> anyhow::Result<Cell<'a>> {
         let entry = &self.workloads[planned.workload];
@@ -155,19 +160,19 @@ impl Plan {
     ///
     /// # Errors
     /// If the workload cannot be read.
-    pub fn offline(&self, planned: &Planned) -> anyhow::Result<Option<OfflinePlan>> {
+    pub fn offline(&self, planned: &PlannedCell) -> anyhow::Result<Option<OfflinePlan>> {
         let workload = self.workloads[planned.workload].workload.as_ref();
         cell::plan(&planned.policy, &planned.conf, workload)
     }
 
     /// A line that identifies a cell.
     #[must_use]
-    pub fn key(&self, cell: &Planned) -> String {
+    pub fn key(&self, cell: &PlannedCell) -> String {
         let entry = &self.workloads[cell.workload];
         let seed = entry
             .seed
             .map_or_else(String::new, |seed| format!(", seed {seed}"));
-        let Planned {
+        let PlannedCell {
             policy,
             setting,
             capacity,
@@ -180,13 +185,13 @@ impl Plan {
 
     /// The cells of part `part` of `parts`, with their numbers. Neighbouring cells go to different parts, so that all
     /// parts take about the same time.
-    pub fn share(&self, part: u64, parts: u64) -> impl Iterator<Item = (u64, &Planned)> {
+    pub fn share(&self, part: u64, parts: u64) -> impl Iterator<Item = (u64, &PlannedCell)> {
         let numbered = (0..).zip(&self.cells);
         numbered.filter(move |(number, _)| number % parts == part - 1)
     }
 
     fn digest(&self) -> String {
-        let mut text = format!("{}\n{:?}\n", env!("CARGO_PKG_VERSION"), self.profile);
+        let mut text = format!("{MEANING}\n{:?}\n", self.profile);
         for entry in &self.workloads {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{} {}", entry.workload.name(), entry.origin());
@@ -242,15 +247,19 @@ fn combinations(
     settings: &[(String, String)],
     workload: usize,
     folder: &Path,
-) -> anyhow::Result<Vec<Planned>> {
+) -> anyhow::Result<Vec<PlannedCell>> {
     let capacities = parsed::<Capacity>("capacities", &run.capacities)?;
     let addresses = parsed::<AddressPolicy>("addresses", &run.addresses)?;
-    let releases = parsed::<Release>("torch", &run.torch)?;
-    let releases = releases.into_iter().map(reproduced);
-    let releases = releases.collect::<Result<Vec<_>, _>>()?;
+    let releases = parsed::<Release>("torch", &run.torch)?
+        .into_iter()
+        .map(reproduced)
+        .collect::<Result<Vec<_>, _>>()?;
     ensure!(!run.policies.is_empty(), "policies is empty");
-    let policies = run.policies.iter().map(|name| policy_named(name, folder));
-    let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
+    let policies = run
+        .policies
+        .iter()
+        .map(|name| policy_named(name, folder))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let chosen = match &run.settings {
         None => settings.to_vec(),
         Some(names) => names
@@ -269,7 +278,7 @@ fn combinations(
                 for &release in releases {
                     check(policy, release, conf)
                         .with_context(|| format!("setting {}", printable(setting)))?;
-                    cells.extend(addresses.iter().map(|&addresses| Planned {
+                    cells.extend(addresses.iter().map(|&addresses| PlannedCell {
                         workload,
                         policy: policy.clone(),
                         setting: setting.clone(),

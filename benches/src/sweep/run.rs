@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 
-use super::plan::{Plan, Planned};
+use super::plan::{Plan, PlannedCell};
 use crate::measure::capacity::{Capacity, share};
 use crate::measure::cell::{Cell, unsupported_feature};
 use crate::measure::least::{Least, least};
@@ -67,7 +67,7 @@ impl<'a> Runner<'a> {
     /// The first error of `done`.
     pub fn run_all<'c>(
         &self,
-        cells: impl Iterator<Item = (u64, &'c Planned)> + Send,
+        cells: impl Iterator<Item = (u64, &'c PlannedCell)> + Send,
         done: impl FnMut(Row) -> anyhow::Result<()> + Send,
     ) -> anyhow::Result<Vec<String>> {
         let queue = Mutex::new(cells);
@@ -105,7 +105,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one cell.
-    fn run(&self, number: u64, planned: &Planned) -> anyhow::Result<Row> {
+    fn run(&self, number: u64, planned: &PlannedCell) -> anyhow::Result<Row> {
         let entry = &self.plan.workloads[planned.workload];
         let offline = self.plan.offline(planned)?;
         let cell = self.plan.cell(planned, offline.as_ref())?;
@@ -128,7 +128,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn measure(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Row, Failure> {
+    fn measure(&self, planned: &PlannedCell, cell: &Cell<'_>) -> Result<Row, Failure> {
         if planned.capacity.is_tight() {
             check_demand(cell.workload, &cell.demand)?;
         }
@@ -150,7 +150,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The minimum device memory, searched once for all cells that need it.
-    fn least(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Least, Failure> {
+    fn least(&self, planned: &PlannedCell, cell: &Cell<'_>) -> Result<Least, Failure> {
         let (policy, conf) = (planned.policy.clone(), planned.conf.clone());
         let addresses = planned.addresses.name();
         let search = (planned.workload, policy, planned.release, conf, addresses);

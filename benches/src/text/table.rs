@@ -102,8 +102,10 @@ impl Table {
     #[must_use]
     pub fn text(&self) -> String {
         let headings = self.columns.iter().map(|column| &column.heading);
-        let rows = self.rows.iter();
-        let rows = rows.map(|row| row.iter().map(Cell::text).collect());
+        let rows = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(Cell::text).collect());
         let lines: Vec<Vec<String>> = std::iter::once(headings.map(Cell::text).collect())
             .chain(rows)
             .collect();
@@ -117,15 +119,18 @@ impl Table {
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let mut text = String::new();
         for line in &lines {
-            let cells = line.iter().zip(&self.columns).zip(&widths);
-            let cells = cells.map(|((cell, column), &width)| {
-                let padding = spaces(width - length(cell));
-                if column.is_right {
-                    padding + cell
-                } else {
-                    cell.clone() + &padding
-                }
-            });
+            let cells =
+                line.iter()
+                    .zip(&self.columns)
+                    .zip(&widths)
+                    .map(|((cell, column), &width)| {
+                        let padding = spaces(width - length(cell));
+                        if column.is_right {
+                            padding + cell
+                        } else {
+                            cell.clone() + &padding
+                        }
+                    });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
         }

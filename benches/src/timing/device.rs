@@ -88,8 +88,7 @@ impl DeviceName {
                 Err(error) => Device::Sim(Some(error.to_string())),
             }),
             Self::Cuda(number) => {
-                let device = CudaDevice::open(number, StreamHandles::Numbered);
-                let device = device.map(Box::new);
+                let device = CudaDevice::open(number, StreamHandles::Numbered).map(Box::new);
                 device.map(Device::Cuda).with_context(|| self.to_string())
             }
         }

@@ -6,12 +6,12 @@ use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::Instruments;
 use coalesce_alloc::driver::hooks::cost::Costs;
-use coalesce_alloc::driver::hooks::held::Held;
+use coalesce_alloc::driver::hooks::held::HeldMemory;
 use coalesce_alloc::driver::hooks::stopwatch::Stopwatch;
 use coalesce_alloc::driver::tap::Tap;
 
 /// The measuring hooks around a device, with the stopwatch closest to the device.
-pub type Metered<D> = Tap<Tap<D, (Held, Stopwatch)>, Instruments>;
+pub type Metered<D> = Tap<Tap<D, (HeldMemory, Stopwatch)>, Instruments>;
 
 /// Wraps an unused device. Calls are charged `costs` without waiting for them.
 #[must_use]
@@ -19,7 +19,7 @@ pub fn metered<D: Driver>(device: D, costs: &Costs) -> Metered<D> {
     let mut costs = costs.clone();
     costs.spin = false;
     // Bytes as requested: how they are rounded is up to the device.
-    let watch = (Held::new(1), Stopwatch::default());
+    let watch = (HeldMemory::new(1), Stopwatch::default());
     let free = device.total_memory();
     Tap::over(Tap::over(device, watch), Instruments::new(costs, free))
 }

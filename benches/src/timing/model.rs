@@ -7,7 +7,7 @@ use coalesce_alloc::driver::work::Work;
 use coalesce_alloc::{Allocator, Kernels};
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::measure::Measures;
-use coalesce_workloads::prompt::Prompt;
+use coalesce_workloads::never_busy::NeverBusy;
 use coalesce_workloads::surroundings::Surroundings;
 use serde::Serialize;
 
@@ -89,11 +89,11 @@ pub fn compare<D: Work + Surroundings + 'static>(
 ) -> anyhow::Result<Vec<Row>> {
     let memory = gpu()?.memory_info()?;
     let others = memory.total - memory.free;
-    let prompt = Prompt {
+    let never_busy = NeverBusy {
         workload: cell.workload,
     };
     let simulated = Cell {
-        workload: &prompt,
+        workload: &never_busy,
         conditions: ReplayConditions {
             capacity: memory.total,
             others,
@@ -269,8 +269,7 @@ mod tests {
             ("the slower of two rounds", of("pytorch", &of_two, &[])),
         ];
         let texts = cases.map(|(name, rows)| {
-            let lines = rows.iter().map(|row| format!("{row:?}\n"));
-            let lines: String = lines.collect();
+            let lines: String = rows.iter().map(|row| format!("{row:?}\n")).collect();
             format!("--- {name}\n{lines}{}", markdown(&rows))
         });
         insta::assert_snapshot!(texts.concat());

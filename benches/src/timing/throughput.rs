@@ -19,7 +19,7 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
         return Ok(row);
     }
     let walk = Walk::prepare(cell.workload)?;
-    let mut allocator = cell.allocator()?;
+    let mut allocator = cell.on(row.capacity_bytes).allocator()?;
     let mut slots = walk.slots();
     let mut samples = Vec::new();
     for run in 0..=runs {
@@ -76,8 +76,11 @@ mod tests {
     #[test]
     fn each_run_after_the_first_is_a_sample() {
         let row = timed("hot_4KiB", ROOMY, 6, |_| {});
-        let samples = row.ns_per_pair_samples.split(';');
-        let samples: Vec<f64> = samples.map(|sample| sample.parse().unwrap()).collect();
+        let samples: Vec<f64> = row
+            .ns_per_pair_samples
+            .split(';')
+            .map(|sample| sample.parse().unwrap())
+            .collect();
         assert_eq!(samples.len(), 6);
         let [low, value, high] =
             [row.ns_per_pair_low, row.ns_per_pair, row.ns_per_pair_high].map(Option::unwrap);

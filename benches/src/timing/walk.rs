@@ -210,8 +210,9 @@ impl Walk {
                     stream,
                 } => {
                     pairs += 1;
-                    let placed = allocator.malloc(bytes, stream);
-                    let placed = placed.map(|addr| slots[slot as usize] = addr);
+                    let placed = allocator
+                        .malloc(bytes, stream)
+                        .map(|addr| slots[slot as usize] = addr);
                     (placed, Some(&mut times.malloc))
                 }
                 Step::Free { slot } => {

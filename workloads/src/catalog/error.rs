@@ -78,8 +78,12 @@ impl fmt::Display for Unknown {
         if let Some(nearest) = self.nearest() {
             write!(out, "; did you mean '{}'?", printable(nearest))?;
         }
-        let known = self.known.iter().map(|name| printable(name).to_string());
-        let known = known.collect::<Vec<_>>().join(", ");
+        let known = self
+            .known
+            .iter()
+            .map(|name| printable(name).to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
         write!(
             out,
             " (expected one of: {})",

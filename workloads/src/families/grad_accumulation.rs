@@ -156,8 +156,9 @@ impl GradAccumulation {
                 program.hold(state);
             }
         }
-        let denominators = (0..self.layers).map(|_| program.alloc(self.parameter_bytes, "sqrt"));
-        let denominators: Vec<Tensor> = denominators.collect();
+        let denominators: Vec<Tensor> = (0..self.layers)
+            .map(|_| program.alloc(self.parameter_bytes, "sqrt"))
+            .collect();
         program.free_all(denominators);
     }
 }

@@ -43,12 +43,13 @@ impl SharedGpu {
     /// A forward pass, a backward pass and an optimizer step.
     fn step(&self, program: &mut Program<'_>, activation_bytes: u64) {
         program.mark("forward");
-        let activations = (0..self.layers).map(|_| {
-            let activation = program.alloc(activation_bytes, "linear");
-            program.scratch(activation_bytes, "gelu");
-            activation
-        });
-        let activations: Vec<Tensor> = activations.collect();
+        let activations: Vec<Tensor> = (0..self.layers)
+            .map(|_| {
+                let activation = program.alloc(activation_bytes, "linear");
+                program.scratch(activation_bytes, "gelu");
+                activation
+            })
+            .collect();
         program.mark("backward");
         let mut flowing = program.alloc(activation_bytes, "mean_backward");
         let mut gradients: Vec<Tensor> = Vec::new();

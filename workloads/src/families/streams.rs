@@ -64,8 +64,9 @@ impl Streams {
         for tensor in &batch {
             program.record_stream(tensor, COMPUTE);
         }
-        let activations = (0..self.activations).map(|_| program.alloc(self.activation_bytes, "mm"));
-        let activations: Vec<Tensor> = activations.collect();
+        let activations: Vec<Tensor> = (0..self.activations)
+            .map(|_| program.alloc(self.activation_bytes, "mm"))
+            .collect();
         program.free_all(activations.into_iter().rev());
         program.free_all(batch);
     }

@@ -86,8 +86,11 @@ impl<R: Read> Buffered<R> {
     /// Bytes that are not all in the buffer.
     #[cold]
     fn array_over_the_end<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
-        let bytes = self.peek(N)?.first_chunk().copied();
-        let bytes = bytes.ok_or("the file ends here unexpectedly")?;
+        let bytes = self
+            .peek(N)?
+            .first_chunk()
+            .copied()
+            .ok_or("the file ends here unexpectedly")?;
         self.skip(N);
         Ok(bytes)
     }

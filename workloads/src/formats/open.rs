@@ -10,7 +10,7 @@ use super::trace::TraceFile;
 use crate::op::Workload;
 
 /// The content of an input file.
-pub enum Opened {
+pub enum FileContent {
     /// A memory snapshot: one recording per device.
     Snapshot(Vec<Recording>),
     /// A trace of one device, an RMM log or a MiniMalloc instance.
@@ -56,14 +56,14 @@ fn open_section(file: InputFile, section: usize) -> Result<TraceFile, FileError>
 ///
 /// # Errors
 /// [`FileError`] if the file cannot be read.
-pub fn open(source: impl Into<Source>) -> Result<Opened, FileError> {
+pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
     let file = InputFile::open(source)?;
     if snapshot::read::is_snapshot(file.start()) {
-        return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
+        return Ok(FileContent::Snapshot(snapshot::read::read_file(file)?));
     }
     let first_line = file.start().split(|&byte| byte == b'\n').next();
     let text = str::from_utf8(first_line.unwrap_or_default()).unwrap_or_default();
-    Ok(Opened::Workload(match text.trim_end_matches('\r') {
+    Ok(FileContent::Workload(match text.trim_end_matches('\r') {
         rmm::COLUMNS => Box::new(RmmLog::new(file)?),
         header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
         _ => {
@@ -72,7 +72,7 @@ pub fn open(source: impl Into<Source>) -> Result<Opened, FileError> {
                 let TraceFile {
                     origin, devices, ..
                 } = trace;
-                return Ok(Opened::Devices(DeviceSections { origin, devices }));
+                return Ok(FileContent::Devices(DeviceSections { origin, devices }));
             }
             Box::new(trace)
         }

@@ -15,7 +15,7 @@ pub(super) const KEY: &str = "coalesce";
 /// What the header tells.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Recorded {
+pub(super) struct RecordedHeader {
     /// Requests that failed when recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failures: Option<u64>,
@@ -48,7 +48,7 @@ struct WrittenConditions {
     limit_below_bytes: Option<u64>,
 }
 
-impl Recorded {
+impl RecordedHeader {
     /// Reads an object of the header.
     pub(super) fn read(object: &Value) -> Result<Self, String> {
         Self::deserialize(object).map_err(|error| format!("the header, under '{KEY}': {error}"))

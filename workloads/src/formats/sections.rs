@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::recorded::{KEY, Recorded};
+use super::recorded::{KEY, RecordedHeader};
 use crate::op::Workload;
 
 /// A device and the operations of a program on it.
@@ -14,7 +14,7 @@ const DEVICE: &str = "device";
 /// What the header tells about each section.
 #[derive(Debug)]
 pub(super) struct Sections {
-    recorded: Vec<Recorded>,
+    recorded: Vec<RecordedHeader>,
     /// The number of the device of each section; empty if the trace is of one device and has no sections.
     pub(super) devices: Vec<u32>,
 }
@@ -23,7 +23,7 @@ impl Sections {
     /// Reads the header.
     pub(super) fn of(header: &Map<String, Value>) -> Result<Self, String> {
         let Some(Value::Array(objects)) = header.get(KEY) else {
-            let recorded = header.get(KEY).map(Recorded::read).transpose()?;
+            let recorded = header.get(KEY).map(RecordedHeader::read).transpose()?;
             return Ok(Self {
                 recorded: vec![recorded.unwrap_or_default()],
                 devices: Vec::new(),
@@ -52,7 +52,7 @@ impl Sections {
                 "the header, under '{KEY}': each object of the list needs a '{DEVICE}', a number"
             )
         })?;
-        let recorded = Recorded::read(&object)?;
+        let recorded = RecordedHeader::read(&object)?;
         if let Some(other) = recorded.device().filter(|&other| other != number) {
             return Err(format!(
                 "the header, under '{KEY}': device {number} has the conditions of device {other}"
@@ -69,7 +69,7 @@ impl Sections {
     }
 
     /// What the header tells about a section.
-    pub(super) fn recorded(&self, section: usize) -> Recorded {
+    pub(super) fn recorded(&self, section: usize) -> RecordedHeader {
         self.recorded.get(section).cloned().unwrap_or_default()
     }
 }
@@ -79,12 +79,14 @@ pub(super) fn header_of(devices: &[Device<'_>], header: &Map<String, Value>) -> 
     let object = |&(number, workload): &Device<'_>| {
         let number = (DEVICE.to_owned(), number.into());
         Value::Object(Map::from_iter(
-            [number].into_iter().chain(Recorded::of(workload).written()),
+            [number]
+                .into_iter()
+                .chain(RecordedHeader::of(workload).written()),
         ))
     };
     let told = match devices {
         [(_, only)] => {
-            let object = Recorded::of(*only).written();
+            let object = RecordedHeader::of(*only).written();
             (!object.is_empty()).then_some(Value::Object(object))
         }
         devices => Some(devices.iter().map(object).collect()),

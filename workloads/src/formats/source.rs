@@ -1,11 +1,9 @@
 //! Where input comes from: a file, standard input, or memory.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read, stdin};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,15 +73,6 @@ impl Source {
     pub fn read_to_string(&self) -> io::Result<String> {
         let text = String::from_utf8(self.read()?);
         text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8 text"))
-    }
-}
-
-impl FromStr for Source {
-    type Err = Infallible;
-
-    /// As [`Source::named`].
-    fn from_str(name: &str) -> Result<Self, Infallible> {
-        Ok(Self::named(name))
     }
 }
 

@@ -147,8 +147,9 @@ impl TraceFile {
             bytes += PER_PART;
             budget.check(bytes).map_err(|reason| line.error(reason))?;
         }
-        let start = recorded.start(parts.0);
-        let start = start.map_err(|reason| FileError::new(origin.path(), reason))?;
+        let start = recorded
+            .start(parts.0)
+            .map_err(|reason| FileError::new(origin.path(), reason))?;
         Ok(Self {
             is_binary: false,
             name: stem(origin.path()),

@@ -45,10 +45,11 @@ impl Part {
             None => BlockState::Inactive,
         };
         let last = self.segment.blocks.last();
-        let start = last.map_or(Some(self.segment.address.0), |last| {
-            last.address.0.checked_add(last.size)
-        });
-        let start = start.ok_or("the block goes beyond the end of the address space")?;
+        let start = last
+            .map_or(Some(self.segment.address.0), |last| {
+                last.address.0.checked_add(last.size)
+            })
+            .ok_or("the block goes beyond the end of the address space")?;
         let block = BlockInfo::new(DeviceAddr(start), bytes, requested, state);
         self.segment.blocks.push(block);
         self.ids.push(id);
@@ -156,8 +157,9 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_state_make_the_same_state() {
-        let settings = Settings::of_release(Release::DEFAULT);
-        let settings = settings.started_with(CONF).unwrap();
+        let settings = Settings::of_release(Release::DEFAULT)
+            .started_with(CONF)
+            .unwrap();
         let segments = vec![segment(1020), segment(1100)];
         let base = |_: &SegmentInfo| DeviceAddr(1000 * MIB);
         let start = StartState::new(segments, base, settings.clone(), CONF.to_owned()).unwrap();
@@ -179,8 +181,9 @@ mod tests {
         let mut part = Part::new(run, offset);
         part.push(Some(0), 4 * MIB, 3 * MIB).unwrap();
         part.push(None, 16 * MIB, 0).unwrap();
-        let settings = Settings::of_release(Release::DEFAULT);
-        let settings = settings.started_with(CONF).unwrap();
+        let settings = Settings::of_release(Release::DEFAULT)
+            .started_with(CONF)
+            .unwrap();
         StartState::from_parts(vec![part], settings, CONF.to_owned()).err()
     }
 

@@ -11,8 +11,8 @@ pub fn examples(folder: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
         .join(folder);
-    let files = fs::read_dir(&folder).expect("the folder is part of the checkout");
-    let mut files: Vec<_> = files
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .expect("the folder is part of the checkout")
         .map(|file| file.expect("it is listed").path())
         .collect();
     files.sort();

@@ -21,8 +21,9 @@ impl Most {
         let held = allocation_counter::measure(|| {
             done = Some(catch_unwind(AssertUnwindSafe(work)));
         });
-        let done = done.expect("it was called");
-        let done = done.unwrap_or_else(|panic| resume_unwind(panic));
+        let done = done
+            .expect("it was called")
+            .unwrap_or_else(|panic| resume_unwind(panic));
         let held = held.bytes_max;
         assert!(
             held <= most,

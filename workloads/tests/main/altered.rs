@@ -14,7 +14,7 @@ use coalesce_workloads::formats::snapshot::verify::{Known, verify};
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::source::Source;
-use coalesce_workloads::formats::{Opened, open};
+use coalesce_workloads::formats::{FileContent, open};
 use coalesce_workloads::op::{Answer, Op, Workload};
 
 use crate::common::Fingerprint;
@@ -60,8 +60,8 @@ fn add_operations(outcomes: &mut Fingerprint, workload: &dyn Workload) {
 
 fn add_file(outcomes: &mut Fingerprint, bytes: Vec<u8>) {
     match open(Source::Memory("altered".into(), bytes.into())) {
-        Ok(Opened::Workload(workload)) => add_operations(outcomes, workload.as_ref()),
-        Ok(Opened::Devices(sections)) => {
+        Ok(FileContent::Workload(workload)) => add_operations(outcomes, workload.as_ref()),
+        Ok(FileContent::Devices(sections)) => {
             for (index, device) in sections.devices().iter().enumerate() {
                 outcomes.add(&format!("{device}: "));
                 match sections.open(index) {
@@ -70,7 +70,7 @@ fn add_file(outcomes: &mut Fingerprint, bytes: Vec<u8>) {
                 }
             }
         }
-        Ok(Opened::Snapshot(recordings)) => {
+        Ok(FileContent::Snapshot(recordings)) => {
             for recording in recordings {
                 outcomes.add(&format!(
                     "{:?} {:?}\n",

@@ -32,8 +32,11 @@ fn allocated(workload: &dyn Workload) -> (Vec<(String, u64)>, u64) {
     let mut marks = AtMarks::default();
     let measures = watched(workload, ("", ROOMY), &mut marks);
     let gib = |stats: DeviceStats| stats.allocated_bytes.all().current as u64 / GIB;
-    let marks = marks.0.into_iter();
-    let marks = marks.map(|(tag, stats)| (tag, gib(stats))).collect();
+    let marks = marks
+        .0
+        .into_iter()
+        .map(|(tag, stats)| (tag, gib(stats)))
+        .collect();
     (marks, measures.peak_allocated_bytes / GIB)
 }
 

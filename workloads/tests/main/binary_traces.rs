@@ -7,7 +7,7 @@ use coalesce_alloc::{MempoolId, PoolCall};
 use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::trace::{self, TraceFile};
-use coalesce_workloads::formats::{Opened, open};
+use coalesce_workloads::formats::{FileContent, open};
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 use coalesce_workloads::surroundings::Change;
 use proptest::prelude::*;
@@ -138,8 +138,7 @@ proptest! {
     fn a_file_that_ends_early_or_late_is_refused(program in programs(), at: prop::sample::Index) {
         let mut bytes = packed(&program);
         let cut = write_file("cut.trace", &bytes[..at.index(bytes.len())]);
-        let read = binary::open(&cut).map_err(|error| error.to_string());
-        let read = read.and_then(|it| operations(&it).map_err(|error| error.to_string()));
+        let read = binary::open(&cut).map_err(|error| error.to_string()).and_then(|it| operations(&it).map_err(|error| error.to_string()));
         prop_assert!(read.is_err());
         bytes.push(0);
         let late = binary::open(write_file("late.trace", &bytes)).unwrap();
@@ -161,7 +160,7 @@ fn every_reader_recognises_it_also_compressed() {
         ("opened.trace", bytes.clone()),
         ("opened.trace.gz", gzip(&bytes).unwrap()),
     ] {
-        let Opened::Workload(opened) = open(write_file(name, &bytes)).unwrap() else {
+        let FileContent::Workload(opened) = open(write_file(name, &bytes)).unwrap() else {
             panic!("{name} is not a snapshot")
         };
         assert_eq!(opened.name(), "opened");
@@ -182,7 +181,7 @@ fn errors_name_the_byte_and_the_reason() {
     cases::check("tests/cases/not-binary-traces.txt", |bytes| {
         let path = write_file("wrong.trace", &unescaped(bytes));
         let read = match open(&path) {
-            Ok(Opened::Workload(workload)) => {
+            Ok(FileContent::Workload(workload)) => {
                 operations(&*workload).map_err(|error| error.to_string())
             }
             Ok(_) => panic!("no sections"),

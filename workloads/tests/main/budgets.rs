@@ -7,7 +7,7 @@ use std::path::Path;
 use coalesce_workloads::budget::{Budget, MOST_LIVE, MOST_POOLS, MOST_STREAMS};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::compression::gzip;
-use coalesce_workloads::formats::{Opened, binary, open};
+use coalesce_workloads::formats::{FileContent, binary, open};
 use coalesce_workloads::lifetimes;
 use coalesce_workloads::op::{Answer, Op, Sink, Workload, WorkloadError};
 
@@ -15,7 +15,7 @@ use crate::common::{assert_contains, write_file};
 
 /// Reads all of a file.
 fn read(path: &Path) -> Result<u64, String> {
-    let Opened::Workload(workload) = open(path).map_err(|error| error.to_string())? else {
+    let FileContent::Workload(workload) = open(path).map_err(|error| error.to_string())? else {
         panic!("no workload");
     };
     let mut events = 0;

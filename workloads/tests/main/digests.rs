@@ -46,8 +46,9 @@ pub fn digest(workload: &dyn Workload) -> (u64, String) {
 fn check(file: &str, workloads: Vec<(String, Box<dyn Workload>)>) {
     let mut left: HashMap<String, Box<dyn Workload>> = workloads.into_iter().collect();
     cases::check(file, |name| {
-        let workload = left.remove(name);
-        let workload = workload.unwrap_or_else(|| panic!("{file} lists {name}"));
+        let workload = left
+            .remove(name)
+            .unwrap_or_else(|| panic!("{file} lists {name}"));
         let (events, digest) = digest(workload.as_ref());
         format!("{events} {digest}")
     });

@@ -17,8 +17,10 @@ pub fn files(variable: &str, ending: &str) -> Vec<PathBuf> {
         say(&format!("SKIPPED: set {variable} to a folder"));
         return Vec::new();
     };
-    let files = fs::read_dir(&folder).unwrap();
-    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.retain(|file| file.to_string_lossy().ends_with(ending));
     files.sort();
     assert!(!files.is_empty(), "no {ending} in {}", folder.display());

@@ -233,8 +233,11 @@ fn a_limit_that_falls_and_rises_refuses_requests_in_between_only() {
     for policy in POLICIES {
         let watch = watched(&program, build(policy.name, &program, CAPACITY));
         let at = |outcome: Outcome| {
-            let found = watch.outcomes.iter().enumerate();
-            let found = found.filter(|(_, other)| **other == outcome);
+            let found = watch
+                .outcomes
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| **other == outcome);
             found.map(|(event, _)| event).collect::<Vec<_>>()
         };
         if policy.name == "pytorch" {

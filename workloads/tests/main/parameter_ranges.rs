@@ -69,8 +69,11 @@ fn described(family: &Family, range: impl Fn(&str) -> Range) -> String {
 
 /// The range in the list.
 fn listed_range(list: &str, family: &str, parameter: &str) -> Range {
-    let of_family = list.lines().skip_while(|line| *line != family).skip(1);
-    let mut of_family = of_family.take_while(|line| line.starts_with(' '));
+    let mut of_family = list
+        .lines()
+        .skip_while(|line| *line != family)
+        .skip(1)
+        .take_while(|line| line.starts_with(' '));
     let line = of_family.find(|line| line.split_whitespace().next() == Some(parameter));
     let words: Vec<&str> = line
         .map(|line| line.split_whitespace().collect())

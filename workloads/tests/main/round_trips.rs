@@ -15,7 +15,7 @@ use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::trace::{self, TraceFile};
-use coalesce_workloads::formats::{Device, Opened, open};
+use coalesce_workloads::formats::{Device, FileContent, open};
 use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step, Tally, replay};
 use coalesce_workloads::start;
@@ -55,8 +55,8 @@ where
     A: Allocator<Driver = SimDevice>,
 {
     let mut watch = Watch::default();
-    let tally = replay(workload, &mut allocator, &mut watch);
-    let tally = tally.unwrap_or_else(|error| panic!("{}: {error:?}", workload.name()));
+    let tally = replay(workload, &mut allocator, &mut watch)
+        .unwrap_or_else(|error| panic!("{}: {error:?}", workload.name()));
     allocator.check().unwrap();
     Shown {
         tally,
@@ -75,8 +75,9 @@ fn by_reference(
     conf: &str,
     capacity: u64,
 ) -> Shown {
-    let settings = Settings::of_release(recording.release());
-    let settings = settings.started_with(conf).unwrap();
+    let settings = Settings::of_release(recording.release())
+        .started_with(conf)
+        .unwrap();
     let config = SimConfig {
         address_policy: recording.address_policy().unwrap_or_default(),
         ..SimConfig::with_capacity(capacity)
@@ -143,25 +144,27 @@ fn compare(
 
 /// As [`check`], for the devices of one recording in one trace. Returns how many can be replayed.
 fn check_together(name: &str, recordings: &[Recording]) -> usize {
-    let recorded = recordings.iter().filter_map(|recording| {
-        let workload = RecordedWorkload::new("recorded", recording).ok()?;
-        Some((recording, workload))
-    });
-    let recorded: Vec<(&Recording, RecordedWorkload)> = recorded.collect();
+    let recorded: Vec<(&Recording, RecordedWorkload)> = recordings
+        .iter()
+        .filter_map(|recording| {
+            let workload = RecordedWorkload::new("recorded", recording).ok()?;
+            Some((recording, workload))
+        })
+        .collect();
     if recorded.len() < 2 {
         return 0;
     }
-    let devices = recorded
+    let devices: Vec<Device<'_>> = recorded
         .iter()
-        .map(|(recording, workload)| -> Device<'_> { (recording.device, workload) });
-    let devices: Vec<Device<'_>> = devices.collect();
+        .map(|(recording, workload)| -> Device<'_> { (recording.device, workload) })
+        .collect();
     let (mut csv, mut packed) = (Vec::new(), Vec::new());
     trace::write_devices(&devices, &Map::new(), &mut csv).unwrap();
     binary::write_devices(&devices, &Map::new(), &mut packed).unwrap();
     let opened = [("csv", csv), ("trace", packed)].map(|(ending, bytes)| {
         let path = write_file(&format!("{name}-all.{ending}"), &bytes);
         match open(path).unwrap() {
-            Opened::Devices(trace) => trace,
+            FileContent::Devices(trace) => trace,
             _ => panic!("{name} has several devices"),
         }
     });

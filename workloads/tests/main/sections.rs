@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use coalesce_workloads::Input;
 use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::trace;
-use coalesce_workloads::formats::{Device, DeviceSections, Opened, open};
+use coalesce_workloads::formats::{Device, DeviceSections, FileContent, open};
 use proptest::prelude::*;
 use serde_json::Map;
 
@@ -32,7 +32,7 @@ fn numbered(programs: &[Program]) -> Vec<Device<'_>> {
 
 fn sections(path: PathBuf) -> Result<DeviceSections, String> {
     match open(path).map_err(|error| error.to_string())? {
-        Opened::Devices(trace) => Ok(trace),
+        FileContent::Devices(trace) => Ok(trace),
         _ => Err("no sections".to_owned()),
     }
 }

@@ -78,8 +78,9 @@ fn ordinal_of(sim: &mut Sim, context: u64) -> Outcome<u32> {
     let above = context
         .checked_sub(FIRST)
         .filter(|above| above.is_multiple_of(STEP));
-    let ordinal = above.and_then(|above| u32::try_from(above / STEP).ok());
-    let ordinal = ordinal.ok_or(Code::INVALID_CONTEXT)?;
+    let ordinal = above
+        .and_then(|above| u32::try_from(above / STEP).ok())
+        .ok_or(Code::INVALID_CONTEXT)?;
     let device = sim.device(ordinal).map_err(|_| Code::INVALID_CONTEXT)?;
     if device.is_active() {
         Ok(ordinal)

@@ -95,8 +95,10 @@ fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
         // As on an H200 (driver 580), also for a node that follows none.
         return Err(Code::INVALID_VALUE);
     }
-    let written = (0_u64..).zip(all).take_while(|&(index, _)| index < room);
-    let written = written.map(|(index, node)| nodes.at(index as usize).set_if_wanted(*node));
+    let written = (0_u64..)
+        .zip(all)
+        .take_while(|&(index, _)| index < room)
+        .map(|(index, node)| nodes.at(index as usize).set_if_wanted(*node));
     count.set(written.count() as u64)
 }
 

@@ -207,8 +207,12 @@ fn memory_used_by_other_streams_returns_to_the_pool_when_they_finish() {
             .free_stream()
             .unwrap();
         let stream = format!("stream={:#x}", stream.0);
-        let log = allocator.driver_mut().take_log();
-        let log: Vec<String> = log.iter().map(ToString::to_string).collect();
+        let log: Vec<String> = allocator
+            .driver_mut()
+            .take_log()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let expected = [
             "event_record stream=0x2000".to_owned(),
             "event_record stream=0x1000".to_owned(),

@@ -92,8 +92,11 @@ impl Program {
             return room.as_mut_ptr().expose_provenance() as u64;
         }
         if let Some(words) = text.strip_prefix('[') {
-            let words = words.trim_end_matches(']').split_whitespace();
-            let mut words: Vec<i32> = words.map(|word| word.parse().expect("a word")).collect();
+            let mut words: Vec<i32> = words
+                .trim_end_matches(']')
+                .split_whitespace()
+                .map(|word| word.parse().expect("a word"))
+                .collect();
             words.resize(32, 0);
             self.arrays.push(words);
             let array = self.arrays.last_mut().unwrap();
@@ -163,8 +166,10 @@ fn performed(case: &str) -> String {
 #[test]
 fn calls_go_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    let files = fs::read_dir(folder).unwrap();
-    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
     files.sort();
     let mut number = 0;
     for path in files {
@@ -176,8 +181,10 @@ fn calls_go_as_written() {
                 continue;
             }
             let place = format!("{}/transcript-{number}", env!("CARGO_TARGET_TMPDIR"));
-            let variables = case.lines().filter_map(|line| line.split_once('='));
-            let variables = variables.filter(|(name, _)| name.starts_with("FAKE_"));
+            let variables = case
+                .lines()
+                .filter_map(|line| line.split_once('='))
+                .filter(|(name, _)| name.starts_with("FAKE_"));
             // The last variable distinguishes the machines of this test.
             let variables: Vec<_> = variables.chain([("TRANSCRIPT", &place[..])]).collect();
             Machine::with(&variables).run(|| fs::write(&place, performed(case)).unwrap());

@@ -55,8 +55,11 @@ impl<A: Allocator> HasPrivatePools for WithHistory<A> {
 
     fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error> {
         let of_allocator = self.inner(pool)?.checkpoint_pool(pool)?;
-        let live = self.live.iter().map(|(&addr, &live)| (addr, live));
-        let live = live.collect();
+        let live = self
+            .live
+            .iter()
+            .map(|(&addr, &live)| (addr, live))
+            .collect();
         Ok(Checkpoint::new(pool, Saved { of_allocator, live }))
     }
 

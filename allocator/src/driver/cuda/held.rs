@@ -11,7 +11,7 @@ pub(super) type Ranges = BTreeMap<DeviceAddr, u64>;
 
 /// Everything to free when the device is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Leftovers {
     /// From `cuMemAlloc`.
     pub(super) allocations: Ranges,
     /// From the stream-ordered pool.
@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub(super) mappings: Ranges,
 }
 
-impl Held {
+impl Leftovers {
     /// Returns whether all of `bytes` from `addr` is memory of this device, in one allocation or in adjacent
     /// mappings.
     pub(super) fn covers(&self, addr: DeviceAddr, bytes: u64) -> bool {

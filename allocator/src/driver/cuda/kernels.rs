@@ -43,8 +43,11 @@ impl CudaDevice {
     /// kernel.
     pub fn kernel(&mut self, module: ModuleId, name: &str) -> Status<KernelId> {
         let name = CString::new(name).map_err(|_| DriverError::InvalidValue)?;
-        let module = self.modules.get(module.0).copied();
-        let module = module.ok_or(DriverError::InvalidValue)?;
+        let module = self
+            .modules
+            .get(module.0)
+            .copied()
+            .ok_or(DriverError::InvalidValue)?;
         let answer = self.context.kernel(module, &name);
         let kernel = self.note(answer)?;
         self.kernels.push(kernel);
@@ -66,8 +69,11 @@ impl CudaDevice {
         shape: Launch,
         arguments: &[u64],
     ) -> Status {
-        let kernel = self.kernels.get(kernel.0).copied();
-        let kernel = kernel.ok_or(DriverError::InvalidValue)?;
+        let kernel = self
+            .kernels
+            .get(kernel.0)
+            .copied()
+            .ok_or(DriverError::InvalidValue)?;
         let stream = self.stream(stream)?;
         // SAFETY: as the caller promises.
         let answer = unsafe { self.context.launch(kernel, stream, shape, arguments) };

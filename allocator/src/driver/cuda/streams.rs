@@ -42,7 +42,7 @@ pub(super) const FREE_STREAM: StreamId = StreamId(u64::MAX);
 
 /// The streams of a device.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(super) struct CudaStreams {
     handles: StreamHandles,
     made: HashMap<StreamId, Stream, FixedState>,
 }
@@ -58,7 +58,7 @@ pub(super) enum LookUp {
     Unknown,
 }
 
-impl Streams {
+impl CudaStreams {
     pub(super) fn new(handles: StreamHandles) -> Self {
         Self {
             handles,

@@ -87,8 +87,12 @@ impl VirtualMemory for CudaDevice {
             let file = self.note(answer)?;
             self.held.files.insert(handle, file);
         }
-        let file = self.held.files.get(&handle);
-        let file = file.ok_or(DriverError::InvalidValue)?.as_raw_fd();
+        let file = self
+            .held
+            .files
+            .get(&handle)
+            .ok_or(DriverError::InvalidValue)?
+            .as_raw_fd();
         Ok(SharedHandle::FileDescriptor(file))
     }
 

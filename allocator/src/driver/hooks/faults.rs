@@ -12,13 +12,13 @@ pub struct Faults {
     /// Number of `malloc` and `create` calls still to refuse.
     refused: u64,
     /// In order; each counts its calls from the failure before it.
-    planned: VecDeque<Planned>,
+    planned: VecDeque<PlannedFault>,
     sticky: Option<DriverError>,
 }
 
 /// A planned failure.
 #[derive(Debug)]
-struct Planned {
+struct PlannedFault {
     /// Calls of any kind that succeed first.
     calls: u64,
     error: DriverError,
@@ -41,7 +41,7 @@ impl Faults {
     /// Makes one more call fail with `error`, after the failures planned before and `calls` that succeed.
     pub fn then_fail_after(&mut self, calls: u64, error: DriverError) {
         let breaks = false;
-        self.planned.push_back(Planned {
+        self.planned.push_back(PlannedFault {
             calls,
             error,
             breaks,
@@ -51,7 +51,7 @@ impl Faults {
     /// Breaks the device after `calls` that succeed; see [`Self::set_sticky`]. Nothing that was planned before happens.
     pub fn break_after(&mut self, calls: u64, error: DriverError) {
         let breaks = true;
-        self.planned = VecDeque::from([Planned {
+        self.planned = VecDeque::from([PlannedFault {
             calls,
             error,
             breaks,
@@ -79,7 +79,7 @@ impl Hook for Faults {
         match self.planned.front_mut() {
             Some(next) if next.calls > 0 => next.calls -= 1,
             Some(_) => {
-                if let Some(Planned { error, breaks, .. }) = self.planned.pop_front() {
+                if let Some(PlannedFault { error, breaks, .. }) = self.planned.pop_front() {
                     self.sticky = breaks.then(|| error.clone());
                     return Err(error);
                 }

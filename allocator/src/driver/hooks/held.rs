@@ -42,7 +42,7 @@ struct Pages {
 /// Invariant: `bytes.current` is the sum of the pages of all allocations, of all physical memory, counted once
 /// per handle, and of the bytes the pool last reported as reserved.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldMemory {
     /// Bytes of a page.
     granularity: u64,
     allocations: BTreeMap<DeviceAddr, Pages>,
@@ -62,7 +62,7 @@ pub struct Held {
     refused: u64,
 }
 
-impl Held {
+impl HeldMemory {
     /// Starts with nothing held from a device of this granularity.
     #[must_use]
     pub fn new(granularity: u64) -> Self {
@@ -146,7 +146,7 @@ impl Held {
         allocations.map(|(&addr, pages)| (addr, pages.bytes))
     }
 
-    /// Returns the address and bytes of the entry of [`Held::allocations`] that contains `addr`.
+    /// Returns the address and bytes of the entry of [`HeldMemory::allocations`] that contains `addr`.
     #[must_use]
     pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
         let (&start, pages) = self.allocations.range(..=addr).next_back()?;
@@ -206,7 +206,7 @@ impl Held {
     }
 }
 
-impl Hook for Held {
+impl Hook for HeldMemory {
     fn after(&mut self, call: &Call) {
         match *call {
             Call::Malloc { bytes, addr } => self.take(addr, bytes),
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_handle_counts_once_for_all_its_mappings() {
         let device = SimDevice::new(&SimConfig::with_capacity(8 * PAGE));
-        let mut device = Tap::over(device, Held::new(PAGE));
+        let mut device = Tap::over(device, HeldMemory::new(PAGE));
         let allocation = device.malloc(1000).unwrap();
         let memory = device.virtual_memory().unwrap();
         let base = memory.reserve(2 * PAGE).unwrap();
@@ -291,7 +291,7 @@ mod tests {
         memory.map(base.offset(PAGE), PAGE, handle).unwrap();
         memory.release(handle, PAGE).unwrap();
         memory.unmap(base, PAGE).unwrap();
-        let current = |device: &Tap<_, Held>| device.hook().bytes().current.cast_unsigned();
+        let current = |device: &Tap<_, HeldMemory>| device.hook().bytes().current.cast_unsigned();
         assert_eq!(current(&device), 2 * PAGE, "still mapped once");
         let memory = device.virtual_memory().unwrap();
         memory.unmap(base.offset(PAGE), PAGE).unwrap();
@@ -306,8 +306,8 @@ mod tests {
             address_policy: AddressPolicy::Cuda,
             ..SimConfig::default()
         };
-        let mut device = Tap::over(SimDevice::new(&config), Held::new(PAGE));
-        let held = |device: &Tap<_, Held>| {
+        let mut device = Tap::over(SimDevice::new(&config), HeldMemory::new(PAGE));
+        let held = |device: &Tap<_, HeldMemory>| {
             let held = device.hook();
             (held.bytes().current, held.ranges().current)
         };
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn finds_the_allocation_that_contains_an_address() {
         let device = SimDevice::new(&SimConfig::default());
-        let mut device = Tap::over(device, Held::new(PAGE));
+        let mut device = Tap::over(device, HeldMemory::new(PAGE));
         let addr = device.malloc(1000).unwrap();
         let around = |by| device.hook().allocation_around(addr.offset(by));
         assert_eq!(around(PAGE - 1), Some((addr, PAGE)));

@@ -1,6 +1,6 @@
 //! A limit on the memory held from a device.
 
-use super::held::Held;
+use super::held::HeldMemory;
 use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
 use crate::driver::{DriverError, Status};
@@ -10,7 +10,7 @@ use crate::driver::{DriverError, Status};
 #[derive(Debug)]
 pub struct Limit {
     bytes: u64,
-    held: Held,
+    held: HeldMemory,
 }
 
 impl Limit {
@@ -19,7 +19,7 @@ impl Limit {
     pub fn new(bytes: u64, granularity: u64) -> Self {
         Self {
             bytes,
-            held: Held::new(granularity),
+            held: HeldMemory::new(granularity),
         }
     }
 

@@ -34,7 +34,7 @@ struct Stream {
 struct Wait {
     /// Events recorded before it.
     recorded: u64,
-    /// The place of the other stream in [`Streams::states`], and how many of its events must be complete.
+    /// The place of the other stream in [`SimStreams::states`], and how many of its events must be complete.
     other: usize,
     ticket: u64,
 }
@@ -56,7 +56,7 @@ impl Stream {
 /// The last recording of an event. It is complete once `ticket` events of the stream are.
 #[derive(Clone, Debug, Default)]
 struct Recording {
-    /// The place of its stream in [`Streams::states`].
+    /// The place of its stream in [`SimStreams::states`].
     stream: usize,
     ticket: u64,
     /// When the kernels before it are over, in nanoseconds on the clock.
@@ -67,7 +67,7 @@ struct Recording {
 
 /// All streams of a device and the events recorded on them.
 #[derive(Debug)]
-pub struct Streams {
+pub struct SimStreams {
     hold: bool,
     /// The place of each stream in `states`.
     places: HashMap<StreamId, usize, FixedState>,
@@ -80,7 +80,7 @@ pub struct Streams {
     now_ns: u64,
 }
 
-impl Streams {
+impl SimStreams {
     pub(super) fn new(hold: bool) -> Self {
         Self {
             hold,
@@ -273,14 +273,14 @@ mod tests {
 
     #[test]
     fn events_complete_in_order_up_to_the_given_count() {
-        let mut streams = Streams::new(true);
+        let mut streams = SimStreams::new(true);
         let stream = StreamId::nth(1);
         let events: Vec<EventId> = (0..3).map(|_| streams.create().unwrap()).collect();
         for &event in &events {
             assert!(streams.is_complete(event).unwrap(), "not recorded yet");
             streams.record(event, stream).unwrap();
         }
-        let state = |streams: &Streams| -> Vec<bool> {
+        let state = |streams: &SimStreams| -> Vec<bool> {
             events
                 .iter()
                 .map(|&e| streams.is_complete(e).unwrap())
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn events_complete_when_the_kernels_before_them_are_over() {
         let [a, b, c] = [1, 2, 3].map(StreamId::nth);
-        let mut streams = Streams::new(false);
+        let mut streams = SimStreams::new(false);
         let kernel = |stream, submitted_ns| Kernel {
             stream,
             ns: 100,
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn waits_are_transitive() {
         let [a, b, c] = [1, 2, 3].map(StreamId::nth);
-        let mut streams = Streams::new(true);
+        let mut streams = SimStreams::new(true);
         let [first, second] = [streams.create().unwrap(), streams.create().unwrap()];
         streams.record(first, a).unwrap();
         streams.wait(b, first).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn work_is_over_only_if_all_that_it_waits_for_is() {
         let [a, b, c] = [1, 2, 3].map(StreamId::nth);
-        let mut streams = Streams::new(true);
+        let mut streams = SimStreams::new(true);
         let events = [(); 3].map(|()| streams.create().unwrap());
         streams.record(events[0], a).unwrap();
         streams.record(events[1], b).unwrap();

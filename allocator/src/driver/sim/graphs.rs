@@ -18,9 +18,12 @@ impl Graphs {
     /// and those of `others`, streams of the same capture that it waits for.
     pub fn add(&mut self, capture: u64, node: GraphNode, stream: StreamId, others: &[StreamId]) {
         let streams = std::iter::once(&stream).chain(others);
-        let before = streams.filter_map(|stream| self.captures.get(stream));
-        let before = before.filter(|other| other.id == capture);
-        let before = before.flat_map(|other| &other.last).copied().collect();
+        let before = streams
+            .filter_map(|stream| self.captures.get(stream))
+            .filter(|other| other.id == capture)
+            .flat_map(|other| &other.last)
+            .copied()
+            .collect();
         self.dependencies.insert(node, before);
         let last = vec![node];
         self.captures

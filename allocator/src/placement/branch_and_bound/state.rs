@@ -140,8 +140,11 @@ impl<'a> State<'a> {
     pub(super) fn rank(&mut self, part: Part, offset: u64) -> Floor {
         let key = |&buffer: &u32| {
             let span = self.problem.spans[buffer as usize];
-            let pressure = self.live[span.sections()].iter().max();
-            let pressure = pressure.copied().unwrap_or(0);
+            let pressure = self.live[span.sections()]
+                .iter()
+                .max()
+                .copied()
+                .unwrap_or(0);
             (self.preference.key(buffer as usize, pressure), buffer)
         };
         let mut keys: Vec<((f64, u32), u32)> = self.open(part).iter().map(key).collect();

@@ -98,8 +98,11 @@ impl Supply {
         let settings = self.settings;
         self.limits.get_or_insert_with(|| {
             let of_device = || settings.fraction.of(device.total_memory());
-            let total = settings.limit.unwrap_or_else(of_device);
-            let total = total.div_ceil(MIN_REGION).saturating_mul(MIN_REGION);
+            let total = settings
+                .limit
+                .unwrap_or_else(of_device)
+                .div_ceil(MIN_REGION)
+                .saturating_mul(MIN_REGION);
             Limits {
                 total,
                 internal_fragmentation: match settings.fragmentation_fraction {

@@ -148,8 +148,7 @@ impl Bucket {
     }
 
     fn add_page(&mut self, device: &mut dyn Driver, bytes: u64) -> Status<usize> {
-        let bytes = (self.average as u64).max(bytes);
-        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let bytes = (self.average as u64).max(bytes).next_multiple_of(ALIGNMENT);
         self.pages.push(Page {
             addr: device.malloc(bytes)?,
             bytes,
@@ -182,8 +181,9 @@ impl Policy for ExclusivePages {
         }
         self.requests += 1;
         let bytes = bytes.next_multiple_of(ALIGNMENT);
-        let bucket = self.bucket_for(bytes);
-        let bucket = bucket.ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
+        let bucket = self
+            .bucket_for(bytes)
+            .ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
         let page = bucket.reserve(device, bytes)?;
         Ok(Block::new(page.addr, page.bytes, stream))
     }

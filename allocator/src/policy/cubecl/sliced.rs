@@ -168,8 +168,9 @@ impl Policy for SubSlices {
             self.pools = ladder(self.max_page.bytes(device));
         }
         let bytes = bytes.next_multiple_of(ALIGNMENT);
-        let pool = self.pool_for(bytes);
-        let pool = pool.ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
+        let pool = self
+            .pool_for(bytes)
+            .ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
         let addr = pool.reserve(device, bytes)?;
         Ok(Block::new(addr, bytes, stream))
     }

@@ -57,7 +57,7 @@ use crate::policy::{Block, Policy, Refusal, Served};
 
 use super::arena::Arena;
 use super::freed::Freed;
-use super::streams::Streams;
+use super::streams::PoolStreams;
 
 /// The stream on which blocks are freed that several streams use.
 const FREE_STREAM: StreamId = StreamId::nth(u32::MAX);
@@ -70,7 +70,7 @@ pub(super) struct Model {
     settings: PoolSettings,
     arena: Arena,
     live: HashMap<DeviceAddr, u64>,
-    streams: Streams,
+    streams: PoolStreams,
     users: Users,
     fences: Fences,
 }
@@ -81,7 +81,7 @@ impl Model {
             settings,
             arena: Arena::default(),
             live: HashMap::new(),
-            streams: Streams::default(),
+            streams: PoolStreams::default(),
             users: Users::default(),
             fences: Fences::default(),
         }

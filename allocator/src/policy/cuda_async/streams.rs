@@ -6,9 +6,9 @@ use super::freed::Freed;
 
 /// The streams in the order of their first use, which is a request or a free.
 #[derive(Debug, Default)]
-pub(super) struct Streams(Vec<(StreamId, Freed)>);
+pub(super) struct PoolStreams(Vec<(StreamId, Freed)>);
 
-impl Streams {
+impl PoolStreams {
     /// The memory freed on a stream. The first call for a stream is its first use.
     pub(super) fn of(&mut self, stream: StreamId) -> &mut Freed {
         let known = self.0.iter().position(|&(known, _)| known == stream);

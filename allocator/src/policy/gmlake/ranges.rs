@@ -86,8 +86,10 @@ impl FreeRanges {
 
     /// Returns the segments that are entirely free, in search order.
     pub(super) fn whole_segments(&self) -> Vec<Range> {
-        let free = self.by_size.iter();
-        let free = free.map(|&(_, bytes, addr)| Range { addr, bytes });
+        let free = self
+            .by_size
+            .iter()
+            .map(|&(_, bytes, addr)| Range { addr, bytes });
         let is_whole = |free: &Range| {
             let segment = self.segments.get(&free.addr);
             segment.is_some_and(|segment| segment.range == *free)

@@ -165,8 +165,11 @@ impl Arena {
 
     /// Returns the ranges that overlap `offset..end`, each with its start.
     fn touching(&self, offset: u64, end: u64) -> impl Iterator<Item = (u64, &Span)> {
-        let before = self.spans.range(..offset).next_back();
-        let before = before.filter(|(_, span)| span.end > offset);
+        let before = self
+            .spans
+            .range(..offset)
+            .next_back()
+            .filter(|(_, span)| span.end > offset);
         let within = self.spans.range(offset..end);
         before
             .into_iter()

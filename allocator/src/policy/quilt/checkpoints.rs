@@ -64,8 +64,7 @@ impl Quilt {
                 "restoring a private pool while a graph is captured",
             ));
         }
-        let new = self.new_since(pool, saved);
-        let new = new.ok_or_else(|| {
+        let new = self.new_since(pool, saved).ok_or_else(|| {
             Refusal::Failed("the memory of the checkpoint was returned".to_owned())
         })?;
         device.synchronize_device()?;
@@ -121,8 +120,12 @@ impl Quilt {
 
     /// The large blocks of a pool and its slabs.
     fn held_by(&self, pool: MempoolId) -> BTreeMap<DeviceAddr, Held> {
-        let slabs = self.pools.pools.get(&pool).into_iter();
-        let slabs = slabs.flat_map(|pool| pool.space.slabs.values().flat_map(Slabs::iter));
+        let slabs = self
+            .pools
+            .pools
+            .get(&pool)
+            .into_iter()
+            .flat_map(|pool| pool.space.slabs.values().flat_map(Slabs::iter));
         let addresses = self.pools.blocks_of(pool).into_iter().chain(slabs);
         let held = addresses.filter_map(|addr| Some((addr, *self.held.get(&addr)?)));
         held.collect()

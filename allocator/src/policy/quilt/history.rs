@@ -206,13 +206,10 @@ mod tests {
             let mut history = History::default();
             let mut symbols: Vec<u64> = Vec::new();
             for (is_request, detail) in program {
-                let number = match is_request {
-                    true => history.request(detail, StreamId::nth(detail as u32 % 2)),
-                    false => {
+                let number = if is_request { history.request(detail, StreamId::nth(detail as u32 % 2)) } else {
                         history.free(history.requests().saturating_sub(detail));
                         history.last
-                    }
-                };
+                    };
                 symbols.push(history.get(number).unwrap().symbol);
                 let now = symbols.len();
                 let agreement = |earlier: usize| {

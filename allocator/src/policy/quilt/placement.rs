@@ -31,8 +31,9 @@ impl Quilt {
 
     /// The best fit at home, or else in a view.
     pub(super) fn fit(&self, bytes: u64, stream: StreamId) -> Option<Place> {
-        let at_home = self.best_fit(bytes, stream);
-        let at_home = at_home.map(|run| Place::Home(run.start));
+        let at_home = self
+            .best_fit(bytes, stream)
+            .map(|run| Place::Home(run.start));
         at_home.or_else(|| self.best_fit_in_views(bytes, stream))
     }
 

@@ -87,8 +87,9 @@ impl Quilt {
             .views
             .runs(place, bytes)
             .flat_map(|run| self.uses.of(run));
-        let open = marks.filter(|&mark| !self.streams.comes_after(stream, mark));
-        let open: Vec<Mark> = open.collect();
+        let open: Vec<Mark> = marks
+            .filter(|&mark| !self.streams.comes_after(stream, mark))
+            .collect();
         for mark in open {
             self.streams.wait(device, stream, mark)?;
         }

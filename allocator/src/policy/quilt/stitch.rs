@@ -251,8 +251,7 @@ mod tests {
             }
             let bytes = wanted * KIB;
             let pieces = Pieces::of(free.iter(), &units);
-            let whole = units.iter().filter(|unit| free.contains(unit.run));
-            let whole: u64 = whole.map(|unit| unit.run.bytes).sum();
+            let whole: u64 = units.iter().filter(|unit| free.contains(unit.run)).map(|unit| unit.run.bytes).sum();
             prop_assert_eq!(pieces.whole.iter().map(|run| run.bytes).sum::<u64>(), whole);
             match choose(pieces, &units, bytes) {
                 Err(missing) => prop_assert!(missing > 0 && whole + missing <= bytes),

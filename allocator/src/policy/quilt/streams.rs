@@ -46,9 +46,9 @@ impl Stream {
 
 /// All streams that requested or used memory.
 #[derive(Debug, Default)]
-pub(super) struct Streams(BTreeMap<StreamId, Stream>);
+pub(super) struct UsedStreams(BTreeMap<StreamId, Stream>);
 
-impl Streams {
+impl UsedStreams {
     /// Adds a stream.
     pub(super) fn add(&mut self, stream: StreamId) {
         self.0.entry(stream).or_default();

@@ -149,8 +149,9 @@ impl Units {
             return Ok(home);
         }
         let memory = device.total_memory().checked_next_multiple_of(PAGE);
-        let bytes = memory.and_then(|memory| memory.checked_mul(HOME_FACTOR));
-        let bytes = bytes.ok_or(DriverError::OutOfMemory)?;
+        let bytes = memory
+            .and_then(|memory| memory.checked_mul(HOME_FACTOR))
+            .ok_or(DriverError::OutOfMemory)?;
         let addr = memory_of(device)?.reserve(bytes)?;
         Ok(*self.home.insert(Home { addr, bytes }))
     }

@@ -109,7 +109,7 @@ mod tests {
 
     use crate::driver::StreamId;
 
-    use super::super::streams::Streams;
+    use super::super::streams::UsedStreams;
     use super::*;
 
     proptest! {
@@ -121,7 +121,7 @@ mod tests {
             for (start, bytes, stream) in ranges {
                 let run = Run { start, bytes };
                 uses.forget(run);
-                let mark = stream.map(|stream| Streams::default().end_of(StreamId::nth(stream)));
+                let mark = stream.map(|stream| UsedStreams::default().end_of(StreamId::nth(stream)));
                 if let Some(mark) = mark {
                     uses.set(run, vec![mark]);
                 }

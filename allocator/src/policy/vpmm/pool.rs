@@ -236,8 +236,7 @@ impl Pool {
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.holes.check()?;
         self.free.check()?;
-        let in_use = self.in_use.iter();
-        let in_use = in_use.map(|(addr, &bytes)| Run {
+        let in_use = self.in_use.iter().map(|(addr, &bytes)| Run {
             start: addr.0,
             bytes,
         });

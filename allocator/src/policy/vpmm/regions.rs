@@ -115,10 +115,16 @@ impl FreeRegions {
         last_use: LastUse,
     ) -> Run {
         let own = |region: &FreeRegion| region.stream == stream;
-        let after = self.by_addr.range(added.end()..).next();
-        let after = after.map(|(&start, region)| (run(start, region), own(region)));
-        let before = self.by_addr.range(..added.start).next_back();
-        let before = before.map(|(&start, region)| (run(start, region), own(region)));
+        let after = self
+            .by_addr
+            .range(added.end()..)
+            .next()
+            .map(|(&start, region)| (run(start, region), own(region)));
+        let before = self
+            .by_addr
+            .range(..added.start)
+            .next_back()
+            .map(|(&start, region)| (run(start, region), own(region)));
         let mut merged = added;
         if let Some((after, true)) = after
             && after.start == added.end()

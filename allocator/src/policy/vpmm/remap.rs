@@ -121,8 +121,10 @@ impl Pool {
         for part in &parts {
             wait_for(part, device, stream)?;
         }
-        let olds = parts.iter().flat_map(|part| self.pages_of(part.run));
-        let olds: Vec<u64> = olds.collect();
+        let olds: Vec<u64> = parts
+            .iter()
+            .flat_map(|part| self.pages_of(part.run))
+            .collect();
         let handles = olds.iter().filter_map(|page| self.pages.get(page));
         let pages: Vec<Page> = handles.map(|&handle| Page::Mapped(handle)).collect();
         let mapped = self.map(device, target, &pages, Some(stream))?;

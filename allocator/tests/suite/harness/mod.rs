@@ -53,8 +53,9 @@ impl Subject {
 
     /// The limit that the settings contain.
     fn limit(&self) -> Option<u64> {
-        let settings = Settings::from_conf(self.conf);
-        let settings = settings.ok().filter(|_| self.policy == "pytorch")?;
+        let settings = Settings::from_conf(self.conf)
+            .ok()
+            .filter(|_| self.policy == "pytorch")?;
         let fraction = settings.per_process_memory_fraction();
         Some((fraction * self.device.capacity as f64) as u64)
     }

@@ -2,7 +2,7 @@
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::calls::Call;
-use coalesce_alloc::driver::sim::events::Streams;
+use coalesce_alloc::driver::sim::events::SimStreams;
 use coalesce_alloc::driver::sim::{PhysicalRange, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, MemoryHandle, StreamId};
 use coalesce_alloc::stats::DeviceStats;
@@ -78,7 +78,7 @@ struct Until {
 
 impl Until {
     /// The present end of the work of a stream.
-    fn now(stream: StreamId, streams: &Streams) -> Self {
+    fn now(stream: StreamId, streams: &SimStreams) -> Self {
         Self {
             stream,
             events: streams.progress(stream).0 + 1,
@@ -87,13 +87,13 @@ impl Until {
     }
 
     /// Whether the point has passed, or the work of `follower` waits for it.
-    fn is_before(&self, follower: StreamId, streams: &Streams) -> bool {
+    fn is_before(&self, follower: StreamId, streams: &SimStreams) -> bool {
         self.stream == follower
             || self.is_over(streams)
             || streams.comes_after(follower, self.stream, self.events)
     }
 
-    fn is_over(&self, streams: &Streams) -> bool {
+    fn is_over(&self, streams: &SimStreams) -> bool {
         streams.progress(self.stream).1 >= self.events
             || streams.times_drained(self.stream) > self.drained
     }

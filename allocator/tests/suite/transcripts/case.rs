@@ -65,8 +65,9 @@ impl Case {
         let mut device = SimDevice::new(&self.device);
         device.set_logging(true);
         if self.policy == "pytorch" {
-            let settings = Settings::of_release(self.release.unwrap_or(Release::DEFAULT));
-            let settings = settings.started_with(&self.conf).unwrap();
+            let settings = Settings::of_release(self.release.unwrap_or(Release::DEFAULT))
+                .started_with(&self.conf)
+                .unwrap();
             return Subject::Reference(Box::new(PyTorch::new(device, settings)));
         }
         let prepared = registry::plan_offline(&self.policy, &self.conf, &self.foresight()).unwrap();

@@ -240,8 +240,11 @@ impl Program {
                 let stats = self.subject.any().stats();
                 let used = [stats.allocated_bytes, stats.requested_bytes];
                 let [used, requested] = used.map(|bytes| bytes.all().current.cast_unsigned());
-                let scalars = stats.scalars().into_iter().filter(|(_, value)| *value > 0);
-                let scalars = scalars.map(|(name, value)| format!(", {name} {value}"));
+                let scalars = stats
+                    .scalars()
+                    .into_iter()
+                    .filter(|(_, value)| *value > 0)
+                    .map(|(name, value)| format!(", {name} {value}"));
                 let (used, requested) = (written(used), written(requested));
                 let scalars: String = scalars.collect();
                 told.push(format!("{used} in use, {requested} requested{scalars}"));
@@ -376,15 +379,19 @@ impl Program {
     fn blocks(&mut self) -> Vec<String> {
         let segments = self.subject.any().segments();
         let segments = segments.iter().map(|segment| {
-            let blocks = segment.blocks.iter().map(|block| {
-                let state = match block.state.name() {
-                    "active_allocated" => "",
-                    "active_pending_free" => " waits",
-                    _ => " free",
-                };
-                format!("{}{state}", written(block.size))
-            });
-            let blocks = blocks.collect::<Vec<_>>().join(" | ");
+            let blocks = segment
+                .blocks
+                .iter()
+                .map(|block| {
+                    let state = match block.state.name() {
+                        "active_allocated" => "",
+                        "active_pending_free" => " waits",
+                        _ => " free",
+                    };
+                    format!("{}{state}", written(block.size))
+                })
+                .collect::<Vec<_>>()
+                .join(" | ");
             let owner = match segment.pool {
                 MempoolId::DEFAULT => name_of(segment.stream),
                 pool => format!("{} in pool {pool}", name_of(segment.stream)),

@@ -57,11 +57,12 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         let Policy::Reference(allocator) = &mut self.policy else {
             return self.malloc(bytes, stream).map(Malloc::Done);
         };
-        let progress = match allocator.settings().release_lock_on_cudamalloc() {
-            true => allocator.begin_uncached(bytes, stream, memory_was_freed),
-            false => allocator
+        let progress = if allocator.settings().release_lock_on_cudamalloc() {
+            allocator.begin_uncached(bytes, stream, memory_was_freed)
+        } else {
+            allocator
                 .malloc_uncached(bytes, stream, memory_was_freed)
-                .map(Progress::Done),
+                .map(Progress::Done)
         };
         self.go_on(progress)
     }

@@ -8,7 +8,7 @@ use coalesce_alloc::driver::DriverError;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::{Hook, Tap};
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 
 use super::*;
 use crate::conf::VARIABLE;
@@ -102,23 +102,19 @@ fn the_installed_release_is_followed() {
     let devices = devices();
     assert_eq!(devices.set_installed("2.9.1+cu128"), None);
     assert_eq!(devices.set_installed("2.10.0"), None);
-    assert_eq!(followed(&devices), two(9));
+    assert_eq!(followed(&devices), v2(9));
     let settings = devices.snapshot(0).unwrap().allocator_settings;
-    assert_eq!(settings.release(), two(9));
+    assert_eq!(settings.release(), v2(9));
     let named = Devices::new(open, |name| {
         (name == VARIABLE).then(|| "torch=2.14".to_owned())
     });
     assert_eq!(named.set_installed("2.5.1"), None);
-    assert_eq!(followed(&named), two(14));
+    assert_eq!(followed(&named), v2(14));
 }
 
 #[test]
 fn a_release_that_is_not_reproduced_is_reported() {
-    for (version, release) in [
-        ("2.5.1", two(6)),
-        ("2.99.0a0+git1", two(15)),
-        ("?", two(15)),
-    ] {
+    for (version, release) in [("2.5.1", v2(6)), ("2.99.0a0+git1", v2(15)), ("?", v2(15))] {
         let devices = devices();
         let expected =
             format!("Coalesce reproduces PyTorch 2.6 to 2.15, not {version}; it follows {release}");
@@ -135,7 +131,7 @@ fn invalid_requests_are_reported() {
             .malloc(ordinal, bytes, StreamId::DEFAULT)
             .unwrap_err()
     };
-    let why = "cannot use device 2: only two devices";
+    let why = "cannot use device 2: only v2 devices";
     assert_eq!(fail(2, 1), Failure::new(why));
     assert_eq!(fail(-1, 1), Failure::new("no device -1"));
     assert_eq!(fail(128, 1), Failure::new("no device 128"));

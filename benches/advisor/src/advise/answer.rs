@@ -88,9 +88,10 @@ pub enum FailureCause {
 
 impl FailureCause {
     fn of(failure: &Failure, available: u64) -> Self {
-        match failure.demand_bytes() > available {
-            true => Self::TooMuchMemory,
-            false => Self::Fragmentation,
+        if failure.demand_bytes() > available {
+            Self::TooMuchMemory
+        } else {
+            Self::Fragmentation
         }
     }
 }

@@ -79,8 +79,10 @@ pub fn one_for_all(
         .first()
         .map_or_else(Jobs::default, |request| request.jobs);
     let candidates = jobs.map(&confs, |conf| {
-        let needs = requests.iter().zip(&ranks);
-        let needs = needs.map(|(request, advice)| needs_under(conf, request, advice, deadline));
+        let needs = requests
+            .iter()
+            .zip(&ranks)
+            .map(|(request, advice)| needs_under(conf, request, advice, deadline));
         Candidate {
             conf: conf.clone(),
             needs: needs.collect(),
@@ -102,21 +104,25 @@ pub fn one_for_all(
         fitting(&best.needs) > fitting(&current) || saved > tolerance
     });
     let then = best.map_or(&current, |best| &best.needs);
-    let needs = ranks.iter().zip(current.iter().zip(then));
-    let needs = needs.map(|(advice, (&current_bytes, &then_bytes))| RankNeeds {
-        rank: advice.workload.clone(),
-        available_bytes: advice.answer.available_bytes,
-        current_bytes,
-        then_bytes,
-    });
-    let needs: Vec<RankNeeds> = needs.collect();
-    let worst = (0..needs.len()).max_by_key(|&index| needs.get(index)?.current_bytes);
-    let worst = worst.unwrap_or(0);
+    let needs: Vec<RankNeeds> = ranks
+        .iter()
+        .zip(current.iter().zip(then))
+        .map(|(advice, (&current_bytes, &then_bytes))| RankNeeds {
+            rank: advice.workload.clone(),
+            available_bytes: advice.answer.available_bytes,
+            current_bytes,
+            then_bytes,
+        })
+        .collect();
+    let worst = (0..needs.len())
+        .max_by_key(|&index| needs.get(index)?.current_bytes)
+        .unwrap_or(0);
     let conf = best.map(|best| best.conf.clone());
     let unknown = candidates.iter().filter(|one| one.needs.contains(&None));
-    let unfinished = match deadline.has_passed() {
-        true => unknown.count(),
-        false => 0,
+    let unfinished = if deadline.has_passed() {
+        unknown.count()
+    } else {
+        0
     };
     JobAdvice {
         format: 2,
@@ -244,8 +250,8 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
     });
     let least = needs
         .iter()
-        .filter_map(|rank| Some((rank.current_bytes?, rank)));
-    let least = least.min_by_key(|(bytes, _)| *bytes);
+        .filter_map(|rank| Some((rank.current_bytes?, rank)))
+        .min_by_key(|(bytes, _)| *bytes);
     match (worst.current_bytes, least) {
         (Some(most), Some((least, _))) if most == least => sentences.push(format!(
             "Under the current settings all ranks need the same, {}.",

@@ -53,13 +53,20 @@ const REPLAYS: u32 = 7;
 
 /// Runs the workload under other policies until the deadline. Those without figures by then are left out.
 pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<OtherPolicy> {
-    let shown = SHOWN.map(|name| POLICIES.iter().find(|policy| policy.name == name));
-    let mut shown: Vec<_> = shown.into_iter().flatten().collect();
+    let mut shown: Vec<_> = SHOWN
+        .map(|name| POLICIES.iter().find(|policy| policy.name == name))
+        .into_iter()
+        .flatten()
+        .collect();
     // Planning cannot be interrupted, so it comes last.
     shown.sort_by_key(|policy| policy.offline);
     let of = |policy: &&PolicyInfo| other(simulator, policy, deadline);
-    let others = simulator.jobs.map(&shown, of).into_iter();
-    let mut others: Vec<_> = others.flatten().collect();
+    let mut others: Vec<_> = simulator
+        .jobs
+        .map(&shown, of)
+        .into_iter()
+        .flatten()
+        .collect();
     others.sort_by_key(|other| SHOWN.iter().position(|&name| name == other.policy));
     others
 }
@@ -103,9 +110,10 @@ fn run(
     deadline: Deadline,
 ) -> anyhow::Result<()> {
     let begun = Deadline::after(None);
-    let plan = match is_offline {
-        true => plan(&simulator.until(deadline), other.policy)?,
-        false => None,
+    let plan = if is_offline {
+        plan(&simulator.until(deadline), other.policy)?
+    } else {
+        None
     };
     let simulator = simulator.until(deadline).with_plan(plan.as_ref());
     let (on_device, with_room) = simulator.both(other.policy, "")?;

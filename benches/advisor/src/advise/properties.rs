@@ -51,8 +51,8 @@ impl Program {
             aim,
             present,
             ..request(&workload, &profile)
-        });
-        let advice = advice.unwrap();
+        })
+        .unwrap();
         // No settings are invalid, and the allocator fails under none.
         assert_eq!(advice.search.failed, 0);
         advice

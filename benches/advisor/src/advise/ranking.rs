@@ -44,11 +44,11 @@ pub(super) fn rank(
         aims.filter(|&aim| search.best(aim) == Some(index))
             .collect()
     };
-    let all = shown
+    let all: Vec<(usize, &TriedSettings)> = shown
         .iter()
-        .filter_map(|&index| Some((index, search.tried.get(index)?)));
-    let all = all.filter(|(index, tried)| *index == PRESENT || tried.error.is_none());
-    let all: Vec<(usize, &TriedSettings)> = all.collect();
+        .filter_map(|&index| Some((index, search.tried.get(index)?)))
+        .filter(|(index, tried)| *index == PRESENT || tried.error.is_none())
+        .collect();
     let mut rows: Vec<(Option<u64>, RankedSettings)> = Vec::new();
     for &(index, tried) in &all {
         let row = RankedSettings {

@@ -76,8 +76,10 @@ impl<'a> Search<'a> {
     ) -> anyhow::Result<Self> {
         let generated = [generator.defaults(), generator.expandable()]
             .map(|settings| (settings.to_string(), settings));
-        let as_generated = generated.iter().find(|(conf, _)| conf == present);
-        let as_generated = as_generated.map(|(_, settings)| settings.clone());
+        let as_generated = generated
+            .iter()
+            .find(|(conf, _)| conf == present)
+            .map(|(_, settings)| settings.clone());
         let mut first: Vec<Candidate> = vec![(as_generated, present.to_owned())];
         let others = generated
             .into_iter()
@@ -95,9 +97,10 @@ impl<'a> Search<'a> {
             extent: SearchExtent::default(),
         };
         let tried = simulator.jobs.map(&first, |(settings, conf)| {
-            let figures = match conf == present {
-                true => figures.clone().map_err(anyhow::Error::msg),
-                false => simulator.observe(conf, &mut ()),
+            let figures = if conf == present {
+                figures.clone().map_err(anyhow::Error::msg)
+            } else {
+                simulator.observe(conf, &mut ())
             };
             let mut tried = TriedSettings::observed(settings.clone(), conf, figures?, simulator)?;
             minimum::find(&mut tried, simulator)?;
@@ -131,11 +134,13 @@ impl<'a> Search<'a> {
 
     /// Tries the settings that findings evaluated, and notes which of the settings tried come from a finding.
     pub fn try_findings(&mut self, findings: &[Finding]) {
-        let confs = findings.iter().filter_map(|finding| {
-            let conf = finding.conf.as_deref()?;
-            Some((finding.rule, self.generator.read(conf)))
-        });
-        let confs: Vec<(&'static str, Candidate)> = confs.collect();
+        let confs: Vec<(&'static str, Candidate)> = findings
+            .iter()
+            .filter_map(|finding| {
+                let conf = finding.conf.as_deref()?;
+                Some((finding.rule, self.generator.read(conf)))
+            })
+            .collect();
         self.try_all(confs.iter().map(|(_, candidate)| candidate.clone()));
         for tried in &mut self.tried {
             let same = confs.iter().filter(|(_, (_, conf))| *conf == tried.conf);
@@ -201,13 +206,14 @@ impl<'a> Search<'a> {
 
     fn try_all(&mut self, candidates: impl Iterator<Item = Candidate>) {
         let (seen, unoffered, generator) = (&mut self.seen, &mut self.unoffered, &self.generator);
-        let fresh = candidates.filter(|(_, conf)| {
-            let mut keys = generator.not_offered(conf).peekable();
-            let is_offered = keys.peek().is_none();
-            unoffered.extend(keys.map(str::to_owned));
-            is_offered && seen.insert(conf.clone())
-        });
-        let fresh: Vec<Candidate> = fresh.collect();
+        let fresh: Vec<Candidate> = candidates
+            .filter(|(_, conf)| {
+                let mut keys = generator.not_offered(conf).peekable();
+                let is_offered = keys.peek().is_none();
+                unoffered.extend(keys.map(str::to_owned));
+                is_offered && seen.insert(conf.clone())
+            })
+            .collect();
         let simulator = self.simulator.until(self.deadline);
         let known = self
             .tried
@@ -250,8 +256,11 @@ impl<'a> Search<'a> {
 
     /// The index of the best settings for an aim other than `excluded`.
     pub fn next_best(&self, aim: Aim, excluded: usize) -> Option<usize> {
-        let others = self.tried.iter().enumerate();
-        let others = others.filter(|&(index, _)| index != excluded);
+        let others = self
+            .tried
+            .iter()
+            .enumerate()
+            .filter(|&(index, _)| index != excluded);
         let scored = others.filter_map(|(index, tried)| Some((tried.score(aim)?, index)));
         scored.min().map(|(_, index)| index)
     }
@@ -268,8 +277,10 @@ impl<'a> Search<'a> {
         aim: Aim,
         tried: impl Iterator<Item = (usize, &'t TriedSettings)> + Clone,
     ) -> Option<usize> {
-        let lowest = tried.clone().filter_map(|(_, tried)| tried.score(aim));
-        let lowest = lowest.min()?;
+        let lowest = tried
+            .clone()
+            .filter_map(|(_, tried)| tried.score(aim))
+            .min()?;
         let as_good = match aim {
             Aim::LeastCapacity | Aim::Reserved => {
                 lowest.saturating_add(tolerance(self.lower_bound()))

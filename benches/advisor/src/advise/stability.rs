@@ -148,17 +148,21 @@ pub(super) fn compare(
     let simulator = simulator.until(deadline);
     let original = simulator.demand.lower_bound_bytes;
     let seeds: Vec<u64> = (1..=wanted).collect();
-    let copies = simulator.jobs.map(&seeds, |&seed| {
-        (!deadline.has_passed()).then(|| {
-            let copy = perturbed(simulator.workload, seed);
-            let on_copy = simulator.with(&copy)?;
-            let present = run(on_copy, original, present)?;
-            let other = run(on_copy, original, other)?;
-            anyhow::Ok((present, other))
+    let copies: Vec<(CopyFigures, CopyFigures)> = simulator
+        .jobs
+        .map(&seeds, |&seed| {
+            (!deadline.has_passed()).then(|| {
+                let copy = perturbed(simulator.workload, seed);
+                let on_copy = simulator.with(&copy)?;
+                let present = run(on_copy, original, present)?;
+                let other = run(on_copy, original, other)?;
+                anyhow::Ok((present, other))
+            })
         })
-    });
-    let copies = copies.into_iter().flatten().flatten();
-    let copies: Vec<(CopyFigures, CopyFigures)> = copies.collect();
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
     let count = |figure: fn(&CopyFigures) -> u64| {
         let pairs = copies.iter();
         let better = pairs.filter(|(present, other)| figure(other) < figure(present));
@@ -227,9 +231,10 @@ fn narrow(
             break;
         }
         before = Some(enough);
-        at = match enough {
-            true => at.saturating_sub(step),
-            false => at.saturating_add(step),
+        at = if enough {
+            at.saturating_sub(step)
+        } else {
+            at.saturating_add(step)
         };
         step *= 2;
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -98,8 +98,8 @@ pub(super) fn with_search<T>(
     let release = request.conditions.release;
     let generator = CandidateGenerator::new(present, None, request.releases, release);
     let deadline = Deadline::after(None);
-    let search = Search::begin(simulator, &sizes, generator, (present, figures), deadline);
-    let mut search = search.unwrap();
+    let mut search =
+        Search::begin(simulator, &sizes, generator, (present, figures), deadline).unwrap();
     search.tried = tried;
     look(&request, &mut search)
 }
@@ -161,12 +161,13 @@ fn tight_memory_gets_advice_wherever_addresses_grow() {
                 ..ReplayConditions::on(560 * MIB)
             },
             ..request
-        });
-        let advice = advice.unwrap();
+        })
+        .unwrap();
         assert_eq!(advice.search.failed, 0, "{addresses:?}");
         let mut rows = advice.ranking.iter();
-        let expandable = rows.find(|row| row.conf == "expandable_segments:True");
-        let expandable = expandable.unwrap();
+        let expandable = rows
+            .find(|row| row.conf == "expandable_segments:True")
+            .unwrap();
         // The cache is returned, so that a roomy device gives other figures.
         assert!(expandable.on_device.fits() && expandable.on_device.device_frees > 0);
     }
@@ -187,8 +188,8 @@ fn a_failing_replay_is_reported_and_does_not_end_the_report() {
         conditions: ReplayConditions::on(u64::MAX),
         present: "expandable_segments:True",
         ..request
-    });
-    let advice = advice.unwrap();
+    })
+    .unwrap();
     let present = advice.ranking.first().unwrap();
     assert!(present.is_present && present.error.is_some());
     assert!(advice.search.failed > 0);
@@ -212,12 +213,12 @@ fn keys_of_later_releases_are_kept_and_named() {
     let advice = advice(&FRAGMENTED, |request| AdviceRequest {
         present: conf,
         conditions: ReplayConditions {
-            release: two(11),
+            release: v2(11),
             ..request.conditions
         },
         ..request
-    });
-    let advice = advice.unwrap();
+    })
+    .unwrap();
     for row in &advice.ranking {
         assert!(row.conf.contains("throw_on_cudamalloc_oom:True"), "{row:?}");
     }
@@ -271,8 +272,8 @@ fn settings_are_not_searched_if_none_can_help() {
     let advice = advice(&FRAGMENTED, |request| AdviceRequest {
         conditions: ReplayConditions::on(500 * MIB),
         ..request
-    });
-    let advice = advice.unwrap();
+    })
+    .unwrap();
     assert_eq!(advice.answer.kind, AnswerKind::Impossible);
     // The current settings, which are the defaults, and expandable segments.
     assert_eq!(advice.search.tried, 2);

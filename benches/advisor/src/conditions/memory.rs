@@ -171,9 +171,10 @@ fn full_device(found: &MemoryLimit) -> String {
 /// Where a limit comes from.
 fn limit_source(found: &MemoryLimit, used: u64) -> String {
     let (low, high) = (amount(found.at_least), amount(found.below));
-    let bracket = match low == high {
-        true => format!("about {low}"),
-        false => format!("between {low} and {high}"),
+    let bracket = if low == high {
+        format!("about {low}")
+    } else {
+        format!("between {low} and {high}")
     };
     let Refusal {
         requested, free, ..
@@ -190,9 +191,10 @@ fn limit_source(found: &MemoryLimit, used: u64) -> String {
         LimitCause::Unknown => "; whether a limit or a full device refused it is not recorded",
         _ => "",
     };
-    let changed = match found.changed {
-        true => "; it changed during the recording, this is the last",
-        false => "",
+    let changed = if found.changed {
+        "; it changed during the recording, this is the last"
+    } else {
+        ""
     };
     let used = amount(used);
     format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; replays use {used}")
@@ -228,9 +230,10 @@ impl<'a> Trial<'a> {
         device: impl Fn(u64) -> (u64, Option<u64>),
     ) -> anyhow::Result<u64> {
         let (capacity, limit) = device(found.at_least);
-        match self.fails_as_recorded(capacity, limit)? {
-            true => Ok(found.at_least),
-            false => Ok(found.below - 1),
+        if self.fails_as_recorded(capacity, limit)? {
+            Ok(found.at_least)
+        } else {
+            Ok(found.below - 1)
         }
     }
 
@@ -267,11 +270,12 @@ impl Observer for UntilDifferent {
             return Ok(());
         };
         self.differs = (step.outcome == Outcome::OutOfMemory) != tag.starts_with(FAILED);
-        match self.differs {
-            true => Err(WorkloadError::Stopped(
+        if self.differs {
+            Err(WorkloadError::Stopped(
                 "differs from the recording".to_owned(),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

@@ -2,7 +2,7 @@ use coalesce_alloc::history::Action;
 use coalesce_alloc::history::Action::{
     Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree,
 };
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_workloads::families::program::Program;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
@@ -45,7 +45,7 @@ fn named() -> Named {
     Named(RecordedConditions {
         device: 0,
         conf: "max_split_size_mb:64".to_owned(),
-        release: two(9),
+        release: v2(9),
         addresses: AddressPolicy::Down,
         capacity: Some(20 * GIB),
         limit: Some(10 * GIB),
@@ -105,7 +105,7 @@ fn all_given() -> Given {
         limit: Some(6 * GIB),
         others: GIB,
         addresses: Some(AddressPolicy::FirstFit),
-        release: Some(two(8)),
+        release: Some(v2(8)),
     }
 }
 

@@ -33,9 +33,9 @@ impl CallSite {
     /// A call site with the totals of its allocations.
     #[must_use]
     pub fn new(tag: &str, stack: Option<&Stack>, allocations: u64, bytes: u64) -> Self {
-        let blamed = stack.and_then(Stack::blamed);
-        let blamed =
-            blamed.filter(|frame| matches!(frame.owner(), Owner::Program | Owner::Library));
+        let blamed = stack
+            .and_then(Stack::blamed)
+            .filter(|frame| matches!(frame.owner(), Owner::Program | Owner::Library));
         Self {
             tag: without_mark(tag).to_owned(),
             own_frame: blamed.map(Frame::to_string),

@@ -19,7 +19,7 @@ use coalesce_workloads::replay::Tally;
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
 use super::origins::Origins;
-use super::recorded::Recorded;
+use super::recorded::RecordedRequests;
 use super::steps::stacks::RequestStacks;
 use super::steps::{self, Steps, repeats};
 use super::subject::{Subject, Trial};
@@ -68,7 +68,7 @@ pub struct Evidence<'a> {
     pub peak: Moment,
     /// The failed request that ends the program, or else the first one.
     pub failure: Option<Moment>,
-    recorded: Option<Recorded<'a>>,
+    recorded: Option<RecordedRequests<'a>>,
     origins: Origins,
     trials: Mutex<HashMap<String, Option<Trial>>>,
 }
@@ -116,7 +116,7 @@ impl<'a> Evidence<'a> {
             .transpose()?;
         let recorded = subject
             .recording
-            .map(|recording| Recorded::of(recording, subject.workload, &log, &tally))
+            .map(|recording| RecordedRequests::of(recording, subject.workload, &log, &tally))
             .transpose()?;
         let stacks = RequestStacks::new(recorded.as_ref(), &log);
         let origins = Origins::of(&log, recorded.as_ref());
@@ -239,8 +239,8 @@ impl<'a> Evidence<'a> {
         let stacks = self
             .subject
             .recording
-            .map(|recording| &recording.stacks[..]);
-        let stacks = stacks.unwrap_or_default();
+            .map(|recording| &recording.stacks[..])
+            .unwrap_or_default();
         self.origins.call_sites(allocations, &self.log.tags, stacks)
     }
 

@@ -7,7 +7,7 @@ use coalesce_workloads::formats::snapshot::{Stack, StackId};
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Log};
-use super::recorded::Recorded;
+use super::recorded::RecordedRequests;
 
 /// Who requests memory: an operator, with its call stack if that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,8 +33,10 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    pub fn of(log: &Log, recorded: Option<&Recorded<'_>>) -> Self {
-        let by_tag = recorded.map(Recorded::stacks_by_tag).unwrap_or_default();
+    pub fn of(log: &Log, recorded: Option<&RecordedRequests<'_>>) -> Self {
+        let by_tag = recorded
+            .map(RecordedRequests::stacks_by_tag)
+            .unwrap_or_default();
         let stack_of = |allocation: &Allocation| match recorded?.entry_of(allocation) {
             Some(entry) => recorded?.recording.entry_stacks.get(entry).copied(),
             None => by_tag.get(log.tags.get(allocation.tag as usize)?).copied(),
@@ -47,13 +49,16 @@ impl Origins {
                 u32::try_from(origins.len() - 1).unwrap_or(u32::MAX)
             })
         };
-        let of = log.allocations.iter().map(|allocation| {
-            index_of(Origin {
-                tag: allocation.tag,
-                stack: stack_of(allocation),
+        let of = log
+            .allocations
+            .iter()
+            .map(|allocation| {
+                index_of(Origin {
+                    tag: allocation.tag,
+                    stack: stack_of(allocation),
+                })
             })
-        });
-        let of = of.collect();
+            .collect();
         Self { origins, of }
     }
 

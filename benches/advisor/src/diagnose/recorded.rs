@@ -16,7 +16,7 @@ use super::log::{Allocation, Log};
 /// were live when it began precede them. Requests may be missing from a log, because the workload ends or skips
 /// requests when one fails.
 #[derive(Debug)]
-pub(super) struct Recorded<'a> {
+pub(super) struct RecordedRequests<'a> {
     pub recording: &'a Recording,
     /// The entries that end a request, in order.
     entries: Vec<u32>,
@@ -24,7 +24,7 @@ pub(super) struct Recorded<'a> {
     before: u64,
 }
 
-impl<'a> Recorded<'a> {
+impl<'a> RecordedRequests<'a> {
     pub(super) fn of(
         recording: &'a Recording,
         workload: &dyn Workload,
@@ -35,9 +35,11 @@ impl<'a> Recorded<'a> {
             0 => log.allocations.len() as u64,
             _ => Demand::of(workload)?.allocations,
         };
-        let entries = (0..).zip(&recording.entries);
-        let entries = entries.filter(|(_, entry)| entry.action.ends_request());
-        let entries: Vec<u32> = entries.map(|(index, _)| index).collect();
+        let entries: Vec<u32> = (0..)
+            .zip(&recording.entries)
+            .filter(|(_, entry)| entry.action.ends_request())
+            .map(|(index, _)| index)
+            .collect();
         Ok(Self {
             recording,
             before: requests.saturating_sub(entries.len() as u64),

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use self::stacks::RequestStacks;
 use super::log::{Log, Mark};
-use super::recorded::Recorded;
+use super::recorded::RecordedRequests;
 use coalesce_alloc::printable::printable;
 
 /// The fewest repetitions that count as steps.
@@ -195,7 +195,7 @@ fn names_steps(name: &str) -> bool {
 #[must_use]
 pub(super) fn all_updates(
     log: &Log,
-    recorded: Option<&Recorded<'_>>,
+    recorded: Option<&RecordedRequests<'_>>,
     stacks: &RequestStacks,
 ) -> Vec<u64> {
     let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
@@ -208,9 +208,10 @@ pub(super) fn all_updates(
     let annotated: Vec<u64> = begins
         .map(|annotation| recorded.event_at(log, annotation.time_us))
         .collect();
-    match annotated.is_empty() {
-        true => stacks.updates(log),
-        false => annotated,
+    if annotated.is_empty() {
+        stacks.updates(log)
+    } else {
+        annotated
     }
 }
 

@@ -136,27 +136,29 @@ impl Traced {
     /// Requests a tensor that stays or is freed at once. The stack is `FILE:LINE FUNCTION`, outermost first,
     /// separated by `>`; empty in the backward pass.
     pub fn request(&mut self, stack: &str, bytes: u64, stays: bool) {
-        let frames = stack.split(" > ").filter_map(|frame| {
-            let (place, name) = frame.split_once(' ')?;
-            let (filename, line) = place.rsplit_once(':')?;
-            Some(Arc::new(Frame {
-                name: name.to_owned(),
-                filename: filename.to_owned(),
-                line: line.parse().ok()?,
-            }))
-        });
-        let mut frames: Vec<_> = frames.collect();
+        let mut frames: Vec<_> = stack
+            .split(" > ")
+            .filter_map(|frame| {
+                let (place, name) = frame.split_once(' ')?;
+                let (filename, line) = place.rsplit_once(':')?;
+                Some(Arc::new(Frame {
+                    name: name.to_owned(),
+                    filename: filename.to_owned(),
+                    line: line.parse().ok()?,
+                }))
+            })
+            .collect();
         frames.reverse();
         self.requests.push((frames, bytes, stays));
     }
 
     /// Gathers the evidence and passes it to `look`.
     pub fn gather<T>(&self, look: impl Fn(&Evidence<'_>) -> T) -> T {
-        let entries = self
+        let entries: Vec<_> = self
             .requests
             .iter()
-            .map(|&(_, bytes, _)| (Action::Alloc, 0, bytes));
-        let entries: Vec<_> = entries.collect();
+            .map(|&(_, bytes, _)| (Action::Alloc, 0, bytes))
+            .collect();
         let stacks = self.requests.iter().map(|(frames, ..)| Stack {
             frames: frames.clone(),
         });
@@ -177,9 +179,10 @@ impl Traced {
         };
         let program = |program: &mut Program<'_>| {
             for &(_, bytes, stays) in &self.requests {
-                match stays {
-                    true => hold(program, 1, bytes),
-                    false => program.scratch(bytes, "several"),
+                if stays {
+                    hold(program, 1, bytes)
+                } else {
+                    program.scratch(bytes, "several")
                 }
             }
         };

@@ -174,9 +174,10 @@ fn changed(before: &[&Holder], after: &[&Holder], is_line: bool) -> Option<Holde
     let bytes = |holders: &[&Holder]| holders.iter().map(|one| one.bytes).sum();
     let blocks = |holders: &[&Holder]| holders.iter().map(|one| one.blocks).sum();
     Some(HolderChange {
-        place: match is_line {
-            true => shown.place,
-            false => file_of(&shown.place).to_owned(),
+        place: if is_line {
+            shown.place
+        } else {
+            file_of(&shown.place).to_owned()
         },
         function: shown.function,
         library: shown.library,

@@ -1,5 +1,5 @@
 use coalesce_alloc::history::Action;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
@@ -93,7 +93,7 @@ fn replays_by_the_rules_of_different_releases_are_noted() {
         compared.subject.conditions.release = release;
         compared
     };
-    let difference = Difference::between(&with_release(two(8)), &with_release(two(12))).unwrap();
+    let difference = Difference::between(&with_release(v2(8)), &with_release(v2(12))).unwrap();
     assert_eq!(
         difference.notes,
         ["A is replayed by the rules of PyTorch 2.8, B by those of PyTorch 2.12."]

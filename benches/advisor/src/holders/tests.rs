@@ -36,8 +36,10 @@ fn phases_tell_the_categories() {
         },
     );
     let found = |holdings: &Holdings| -> Vec<_> {
-        let shares = holdings.categories.iter();
-        let shares = shares.map(|one| (one.category.name(), one.bytes / MIB));
+        let shares = holdings
+            .categories
+            .iter()
+            .map(|one| (one.category.name(), one.bytes / MIB));
         shares.collect()
     };
     assert_eq!(
@@ -301,8 +303,10 @@ fn who_holds_memory_in_full() {
                 holder.stream
             )
         });
-        let streams = holdings.streams.iter();
-        let streams = streams.map(|one| format!("stream {}: {} MiB", one.stream, one.bytes / MIB));
+        let streams = holdings
+            .streams
+            .iter()
+            .map(|one| format!("stream {}: {} MiB", one.stream, one.bytes / MIB));
         let sums = [
             holdings.total_bytes,
             holdings.unknown_bytes,

@@ -134,14 +134,20 @@ impl<'a> Timeline<'a> {
             Role::Data => Category::Inputs,
             Role::Optimizer => self.of_optimizer(allocation),
             Role::Backward => self.of_backward(allocation),
-            Role::Setup => match allocation.freed < self.end_of_run(index) {
-                true => Category::Temporaries,
-                false => Category::Parameters,
-            },
-            Role::Init => match allocation.freed == u64::MAX {
-                true => Category::Parameters,
-                false => Category::Unknown,
-            },
+            Role::Setup => {
+                if allocation.freed < self.end_of_run(index) {
+                    Category::Temporaries
+                } else {
+                    Category::Parameters
+                }
+            }
+            Role::Init => {
+                if allocation.freed == u64::MAX {
+                    Category::Parameters
+                } else {
+                    Category::Unknown
+                }
+            }
             Role::Forward => match self.updates_outlived(allocation) {
                 0 | 1 => Category::Activations,
                 _ => Category::Unknown,
@@ -192,9 +198,10 @@ impl<'a> Timeline<'a> {
         let precedes = self.role(run.end) == Role::Forward
             && !matches!(before, Some(Role::Forward | Role::Backward));
         let lives = allocation.freed > self.end_of_run(index);
-        match precedes && lives && self.updates_outlived(allocation) <= 1 {
-            true => Category::Inputs,
-            false => Category::Unknown,
+        if precedes && lives && self.updates_outlived(allocation) <= 1 {
+            Category::Inputs
+        } else {
+            Category::Unknown
         }
     }
 }
@@ -209,8 +216,10 @@ fn roles(evidence: &Evidence<'_>) -> Vec<Role> {
         .iter()
         .any(|stack| stack.frames.iter().any(|frame| frame.is_python()));
     let role_of = |index: usize, allocation: &Allocation| {
-        let phase = evidence.log.phase(allocation.born);
-        let phase = phase.map_or(Role::Unknown, |mark| Role::of_phase(&mark.tag));
+        let phase = evidence
+            .log
+            .phase(allocation.born)
+            .map_or(Role::Unknown, |mark| Role::of_phase(&mark.tag));
         let id = evidence.stack_of(index);
         let role = id.and_then(|id| by_stack.get(id.0 as usize).copied());
         match role {

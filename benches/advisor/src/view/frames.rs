@@ -21,14 +21,17 @@ impl Frames {
         let mut frames = Self::default();
         let mut known: HashMap<String, u32> = HashMap::new();
         for stack in recording.map_or(&[][..], |recording| &recording.stacks) {
-            let stack = stack.readable().into_iter().map(|name| {
-                let next = frames.names.len() as u32;
-                *known.entry(name).or_insert_with_key(|name| {
-                    frames.names.push(name.clone());
-                    next
+            let stack = stack
+                .readable()
+                .into_iter()
+                .map(|name| {
+                    let next = frames.names.len() as u32;
+                    *known.entry(name).or_insert_with_key(|name| {
+                        frames.names.push(name.clone());
+                        next
+                    })
                 })
-            });
-            let stack = stack.collect();
+                .collect();
             frames.stacks.push(stack);
         }
         frames

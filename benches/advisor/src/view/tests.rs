@@ -80,8 +80,11 @@ fn the_sources_add_up_to_the_holders() {
                 }
             }
             for holder in expected.holders {
-                let found = sources.holders.iter().zip(&bytes);
-                let mut found = found.filter(|(one, _)| one.function == holder.function);
+                let mut found = sources
+                    .holders
+                    .iter()
+                    .zip(&bytes)
+                    .filter(|(one, _)| one.function == holder.function);
                 assert_eq!(found.next().map(|(_, &bytes)| bytes), Some(holder.bytes));
             }
         },

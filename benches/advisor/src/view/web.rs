@@ -32,9 +32,9 @@ pub fn script(modules: &[&str]) -> String {
     let lines = MODULES
         .iter()
         .chain(modules)
-        .flat_map(|module| module.lines());
-    let lines = lines.filter(|line| !line.starts_with("import "));
-    let lines = lines.map(|line| line.strip_prefix("export ").unwrap_or(line));
+        .flat_map(|module| module.lines())
+        .filter(|line| !line.starts_with("import "))
+        .map(|line| line.strip_prefix("export ").unwrap_or(line));
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 

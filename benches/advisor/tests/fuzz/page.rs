@@ -7,8 +7,10 @@ pub fn tags(page: &str) -> BTreeSet<&str> {
     let mut tags = BTreeSet::new();
     let mut rest = page;
     while let Some(start) = rest.find('<') {
-        let end = rest[start..].find('>').map(|end| start + end + 1);
-        let end = end.unwrap_or(rest.len());
+        let end = rest[start..]
+            .find('>')
+            .map(|end| start + end + 1)
+            .unwrap_or(rest.len());
         let tag = &rest[start..end];
         tags.insert(tag);
         rest = &rest[end..];

@@ -46,8 +46,9 @@ impl Printer {
         let opened = printer.opened(TAME.as_bytes()).expect("it is a trace");
         // A page with replays, and one that names those that are missing.
         for limit in [None, Some(Duration::ZERO)] {
-            let page = printer.advised(&opened, Deadline::after(limit));
-            let page = page.expect("it can be advised");
+            let page = printer
+                .advised(&opened, Deadline::after(limit))
+                .expect("it can be advised");
             printer
                 .tags
                 .extend(tags(&page).into_iter().map(str::to_owned));

@@ -212,8 +212,10 @@ impl Program {
         let last_lines = || {
             let text =
                 String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()).into_owned();
-            let lines = text.lines().map(|line| printable(line).to_string());
-            let lines: Vec<String> = lines.collect();
+            let lines: Vec<String> = text
+                .lines()
+                .map(|line| printable(line).to_string())
+                .collect();
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
         let Some((known, snapshot)) = largest(&records)? else {

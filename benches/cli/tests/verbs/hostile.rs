@@ -404,9 +404,11 @@ fn no_verb_lets_hostile_text_through() {
     all.run("report", &["-"], NAME);
 
     let help = coalesce(&["--help"], "", &[]).success();
-    let verbs = help.lines().take_while(|line| *line != "Options:");
-    let verbs = verbs.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let verbs: BTreeSet<&str> = verbs.collect();
+    let verbs: BTreeSet<&str> = help
+        .lines()
+        .take_while(|line| *line != "Options:")
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .collect();
     let ran: BTreeSet<&str> = all.runs.iter().map(|(verb, _)| *verb).collect();
     assert_eq!(ran, verbs);
 }

@@ -36,8 +36,9 @@ fn folder() -> PathBuf {
 /// The names of all recordings.
 fn recordings() -> BTreeSet<String> {
     let files = fs::read_dir(folder()).unwrap();
-    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let names = names.filter_map(|name| name.strip_suffix(".trace.xz").map(str::to_owned));
+    let names = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter_map(|name| name.strip_suffix(".trace.xz").map(str::to_owned));
     names.collect()
 }
 
@@ -127,9 +128,10 @@ fn every_recording_is_measured_and_described() {
     measured.insert("oom_mixtral".to_owned());
     assert_eq!(recordings, measured);
     let readme = fs::read_to_string(folder().join("README.md")).unwrap();
-    let described = readme
+    let described: BTreeSet<String> = readme
         .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    let described: BTreeSet<String> = described.map(|(name, _)| name.to_owned()).collect();
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name.to_owned())
+        .collect();
     assert_eq!(recordings, described);
 }

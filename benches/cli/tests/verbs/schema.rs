@@ -64,8 +64,12 @@ fn every_field_of_the_output_is_described() {
     let other = trace("example_3gib_fused_expr");
     let snapshot = checkout().join("benches/cli/tests/cmd/verify/small.json");
     let table = recorded("policies.csv");
-    let rows = std::fs::read_to_string(&table).unwrap();
-    let rows = rows.lines().take(50).collect::<Vec<_>>().join("\n");
+    let rows = std::fs::read_to_string(&table)
+        .unwrap()
+        .lines()
+        .take(50)
+        .collect::<Vec<_>>()
+        .join("\n");
     let changed = scratch("schema.csv", rows.replace(",recorded,", ",other,"));
     let (table, changed) = (table.to_str().unwrap(), changed.to_str().unwrap());
     let buffers = scratch("schema_place.csv", "id,lower,upper,size\nb1,0,3,4\n");

@@ -54,8 +54,9 @@ fn redactions() -> Redactions {
 /// Checks the pages of a folder, all at the same time.
 fn check(topic: &str) {
     let entries = fs::read_dir(folder().join(topic)).unwrap();
-    let pages = entries.map(|entry| entry.unwrap().path());
-    let pages = pages.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let pages = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "md"));
     thread::scope(|scope| {
         for page in pages {
             scope.spawn(move || check_page(&page));

@@ -48,8 +48,8 @@ fn a_full_disk_is_reported() {
 fn a_file_that_cannot_be_written_loses_no_advice() {
     let folder = scratch_folder("unwritable");
     let occupied = scratch("occupied", "").join("report.html");
-    let page = folder.join("page.html");
-    let page = page.to_str().unwrap();
+    let file = folder.join("page.html");
+    let page = file.to_str().unwrap();
     let one = trace("example_interleaved_free");
     for target in [&*folder, Path::new("/dev/full"), &occupied] {
         let target = target.to_str().unwrap();

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
-use coalesce_workloads::formats::{self, Opened};
+use coalesce_workloads::formats::{self, FileContent};
 use coalesce_workloads::op::{Answer, Sink};
 
 use super::*;
@@ -111,7 +111,7 @@ const WARM: &str = "# {\"coalesce\": {\"start\": {\"conf\": \"\", \"torch\": \"2
 #[test]
 fn the_reference_begins_with_the_memory_of_the_workload_and_others_do_not() {
     let source = Source::Memory("warm.csv".into(), WARM.as_bytes().to_vec().into());
-    let Ok(Opened::Workload(workload)) = formats::open(source) else {
+    let Ok(FileContent::Workload(workload)) = formats::open(source) else {
         panic!("no trace");
     };
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
@@ -138,11 +138,10 @@ fn a_row_has_all_figures_of_a_run() {
         with(requests, policy, "", |cell| {
             let row = cell.on(64 * MIB).measure(&mut ()).unwrap();
             let (columns, fields) = crate::measure::record::fields(&row).unwrap();
-            let stated = columns
+            let stated: Vec<String> = columns
                 .iter()
                 .zip(&fields)
-                .filter(|(_, field)| !["", "0"].contains(field));
-            let stated: Vec<String> = stated
+                .filter(|(_, field)| !["", "0"].contains(field))
                 .map(|(column, field)| format!("{column} {field}"))
                 .collect();
             stated.join(", ")

@@ -60,10 +60,15 @@ fn tables_without_a_release_are_of_the_first_one() {
         ..row()
     };
     let text = written(&[row(), of_bfc]);
-    let old = text.replace(",torch,", ",").replace(",up,2.15,", ",up,");
-    let old = old.replace(",up,,,", ",up,,");
-    let releases = read(old.as_bytes()).unwrap();
-    let releases: Vec<_> = releases.into_iter().map(|row| row.torch).collect();
+    let old = text
+        .replace(",torch,", ",")
+        .replace(",up,2.15,", ",up,")
+        .replace(",up,,,", ",up,,");
+    let releases: Vec<_> = read(old.as_bytes())
+        .unwrap()
+        .into_iter()
+        .map(|row| row.torch)
+        .collect();
     assert_eq!(releases, ["2.11", ""]);
 }
 

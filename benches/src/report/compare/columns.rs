@@ -139,8 +139,9 @@ pub fn share(text: &str) -> anyhow::Result<f64> {
     let number = text
         .strip_suffix('%')
         .and_then(|number| number.parse().ok());
-    let number = number.filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    let number = number.context("expected a percentage such as 5%")?;
+    let number = number
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+        .context("expected a percentage such as 5%")?;
     Ok(number / 100.0)
 }
 

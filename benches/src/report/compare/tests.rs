@@ -77,8 +77,12 @@ fn figures_fail_for_the_worse_beyond_what_is_allowed() {
     );
     let failing = |allowed: &[&str]| {
         let comparison = compare(&row(), &worse, &limits(allowed));
-        let failing = comparison.changes.iter().filter(|change| change.fails);
-        let failing: Vec<_> = failing.map(|change| change.column.clone()).collect();
+        let failing: Vec<_> = comparison
+            .changes
+            .iter()
+            .filter(|change| change.fails)
+            .map(|change| change.column.clone())
+            .collect();
         assert_eq!(comparison.fails, !failing.is_empty());
         failing.join(" ")
     };

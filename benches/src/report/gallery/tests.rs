@@ -148,11 +148,13 @@ fn choices() {
     let chosen = (0..80).map(|seed| {
         let rows = rows(seed);
         let worst = most_wasteful(&rows);
-        let lines = worst.iter().map(|first| {
-            let (shown, count) = shown(first, &rows);
-            (cells(&shown), count)
-        });
-        let lines: Vec<_> = lines.collect();
+        let lines: Vec<_> = worst
+            .iter()
+            .map(|first| {
+                let (shown, count) = shown(first, &rows);
+                (cells(&shown), count)
+            })
+            .collect();
         let columns: [fn(&Row) -> &String; 2] = [|row| &row.torch, |row| &row.setting];
         let differing = columns.map(|column| differ(&rows, column));
         let mut text = format!("--- {seed}\n{:?} {lines:?} {differing:?}\n", cells(&worst));

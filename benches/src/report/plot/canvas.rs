@@ -337,9 +337,14 @@ pub(crate) mod tests {
     pub(crate) fn labels(svg: &str) -> Vec<Label> {
         let label = |element: &str| {
             let (tag, text) = element.split_once('>').unwrap();
-            let text = text.split_once("</text>").unwrap().0.trim();
-            let text = text.replace("&lt;", "<").replace("&gt;", ">");
-            let text = text.replace("&apos;", "'");
+            let text = text
+                .split_once("</text>")
+                .unwrap()
+                .0
+                .trim()
+                .replace("&lt;", "<")
+                .replace("&gt;", ">")
+                .replace("&apos;", "'");
             let number = |name| attribute(tag, name).parse::<f64>().unwrap().round() as i32;
             let (x, y, size) = (number("x"), number("y"), number("font-size"));
             let long = width(&text, size);

@@ -220,14 +220,17 @@ fn timelines_in_each_unit() {
             (0..rng.below(12)).map(|event| point(rng, event)).collect()
         };
         let points: Vec<_> = (0..rng.below(5)).map(|_| some(rng)).collect();
-        let lines = points.iter().zip(COLORS).map(|(points, color)| Line {
-            label: name(rng),
-            color,
-            stroke: one_of(rng, &STROKES),
-            points,
-            figure: |point| point.reserved,
-        });
-        let lines: Vec<_> = lines.collect();
+        let lines: Vec<_> = points
+            .iter()
+            .zip(COLORS)
+            .map(|(points, color)| Line {
+                label: name(rng),
+                color,
+                stroke: one_of(rng, &STROKES),
+                points,
+                figure: |point| point.reserved,
+            })
+            .collect();
         let note = format!("{} ", name(rng)).repeat(rng.below(6) as usize);
         timeline("a workload", &note, &lines)
     };
@@ -272,8 +275,12 @@ fn axes() {
             let (log, linear) = (Scale::log(from, to), Scale::linear(from, to));
             for scale in [log, linear, Scale::linear(-to, from)] {
                 for count in [0, 2, 5, 11] {
-                    let numbers = scale.ticks(count).into_iter().map(number);
-                    let numbers = numbers.collect::<Vec<_>>().join(" ");
+                    let numbers = scale
+                        .ticks(count)
+                        .into_iter()
+                        .map(number)
+                        .collect::<Vec<_>>()
+                        .join(" ");
                     ticks += &format!("{from} {to} {count}: {numbers}\n");
                 }
             }

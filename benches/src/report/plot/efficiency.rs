@@ -74,12 +74,14 @@ impl<'a> Map<'a> {
         let (tight, roomy): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(is_relative);
         for row in roomy.into_iter().chain(tight) {
             let column = layout.way_of(row);
-            let same = groups.iter().position(|g| g.capacity == row.capacity);
-            let same = same.unwrap_or_else(|| {
-                let (capacity, columns) = (row.capacity.as_str(), Vec::new());
-                groups.push(Group { capacity, columns });
-                groups.len() - 1
-            });
+            let same = groups
+                .iter()
+                .position(|g| g.capacity == row.capacity)
+                .unwrap_or_else(|| {
+                    let (capacity, columns) = (row.capacity.as_str(), Vec::new());
+                    groups.push(Group { capacity, columns });
+                    groups.len() - 1
+                });
             add(&mut groups[same].columns, column.clone());
             let line = layout.line_of(row);
             add(
@@ -102,9 +104,10 @@ impl<'a> Map<'a> {
         // If there are several, the columns have them.
         let release = releases.next().filter(|_| releases.next().is_none());
         let release = release.map(|release| format!("pytorch: release {release}"));
-        let notes = groups.iter().map(|group| note(group.capacity));
-        let notes = notes.chain(release);
-        let notes = notes
+        let notes = groups
+            .iter()
+            .map(|group| note(group.capacity))
+            .chain(release)
             .flat_map(|note| wrap(&note, TEXT, width - 2 * MARGIN))
             .collect();
         let mut map = Self {

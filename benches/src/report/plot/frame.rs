@@ -47,8 +47,8 @@ impl Scale {
         let decades = || self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
         for steps in [[1.0, 2.0, 5.0].as_slice(), &[1.0]] {
             let of_decade = |decade| steps.iter().map(move |step| step * 10_f64.powi(decade));
-            let ticks = decades().flat_map(of_decade);
-            let ticks: Vec<f64> = ticks
+            let ticks: Vec<f64> = decades()
+                .flat_map(of_decade)
                 .filter(|&tick| tick >= self.from && tick <= self.to)
                 .collect();
             if ticks.len() < 3 {
@@ -79,8 +79,10 @@ impl Scale {
         let wide = steps.iter().rposition(|&step| step >= wanted * 0.999);
         let steps = &steps[wide.unwrap_or(0)..];
         // At least three ticks, so that the scale is clear.
-        let choices = steps.iter().map(|&step| ticks(step));
-        let mut choices = choices.filter(|ticks: &Vec<f64>| ticks.len() >= 3);
+        let mut choices = steps
+            .iter()
+            .map(|&step| ticks(step))
+            .filter(|ticks: &Vec<f64>| ticks.len() >= 3);
         choices.next().unwrap_or_else(|| ticks(wanted))
     }
 }

@@ -120,8 +120,10 @@ fn paint(
     canvas.line(zero.to_vec(), FAINT, 1)?;
     for (group, changes) in (0..).zip(&panel.changes) {
         for change in changes.iter().filter(|change| change.share.is_finite()) {
-            let own = settings.iter().position(|name| *name == change.row.setting);
-            let own = own.unwrap_or(0);
+            let own = settings
+                .iter()
+                .position(|name| *name == change.row.setting)
+                .unwrap_or(0);
             let place = (own as f64 + 1.0) / (settings.len() as f64 + 1.0);
             let at = frame.place((f64::from(group) + place, 100.0 * change.share));
             if change.row.ooms > 0 {

@@ -51,12 +51,14 @@ struct Line {
 /// # Errors
 /// If the table cannot be read or lacks these measurements for a program, or if the plot cannot be drawn.
 pub fn speed(table: impl Read) -> anyhow::Result<String> {
-    let rows = csv::Reader::from_reader(table).into_deserialize();
-    let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
+    let rows: Vec<Row> = csv::Reader::from_reader(table)
+        .into_deserialize()
+        .collect::<Result<_, _>>()?;
     let line = |&(program, label)| {
         let of_program = rows.iter().filter(|row| row.program == program);
-        let points = of_program.filter_map(|row| Some((row.live()?, row.ns_min)));
-        let mut points: Vec<(f64, f64)> = points.collect();
+        let mut points: Vec<(f64, f64)> = of_program
+            .filter_map(|row| Some((row.live()?, row.ns_min)))
+            .collect();
         let positive = points.iter().all(|&(live, ns)| live >= 1.0 && ns > 0.0);
         ensure!(
             positive,
@@ -70,8 +72,10 @@ pub fn speed(table: impl Read) -> anyhow::Result<String> {
         Ok(Line { label, points })
     };
     let lines: Vec<Line> = PROGRAMS.iter().map(line).collect::<anyhow::Result<_>>()?;
-    let replays = rows.iter().filter(|row| row.live().is_some());
-    let replays = replays.map(|row| row.replays);
+    let replays = rows
+        .iter()
+        .filter(|row| row.live().is_some())
+        .map(|row| row.replays);
     let fewest = replays.clone().min().context("no script live_N")?;
     let replays = match replays.max() {
         Some(most) if most > fewest => format!("{fewest} to {most}"),

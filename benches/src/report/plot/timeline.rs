@@ -109,8 +109,11 @@ fn paint(canvas: &Canvas<'_>, frame: &Frame, line: &Line<'_>, scale: f64) -> any
     match line.stroke {
         Stroke::Area => {
             let ends = [points.last(), points.first()];
-            let ends = ends.into_iter().flatten().map(|&(x, _)| (x, frame.bottom));
-            let ends: Vec<_> = ends.collect();
+            let ends: Vec<_> = ends
+                .into_iter()
+                .flatten()
+                .map(|&(x, _)| (x, frame.bottom))
+                .collect();
             points.extend(ends);
             canvas.area(points, line.color)
         }

@@ -60,11 +60,13 @@ pub fn plot(rows: &[Row]) -> anyhow::Result<Option<String>> {
     let note = wrap(&note(has_pools), TEXT, space);
     let places = MARGIN + TITLE + LINE / 2 + LINE * note.len() as i32;
     let top = places + LINE / 2 + legend_height(&legend, space) + LINE / 2;
-    let worst = shown.iter().flat_map(|(way, ..)| {
-        let values = lines.iter().filter_map(|program| waste(program, way));
-        values.collect::<Vec<f64>>()
-    });
-    let worst = worst.fold(1.0, f64::max);
+    let worst = shown
+        .iter()
+        .flat_map(|(way, ..)| {
+            let values = lines.iter().filter_map(|program| waste(program, way));
+            values.collect::<Vec<f64>>()
+        })
+        .fold(1.0, f64::max);
     let frame = Frame {
         left,
         top,

@@ -70,8 +70,10 @@ pub(super) enum Cell {
 pub(super) fn of<'a>(rows: &'a [Row], against: &'a Against) -> Vec<Comparison<'a>> {
     let least = on(rows, Some(LEAST));
     let others = || rows.iter().filter(|row| row.capacity != LEAST);
-    let device = others().find(|row| !is_tight(row)).or(others().next());
-    let device = device.map(|row| row.capacity.as_str());
+    let device = others()
+        .find(|row| !is_tight(row))
+        .or(others().next())
+        .map(|row| row.capacity.as_str());
     let given = on(rows, device);
     let sheet = |name, title: &str, rows: &[Row]| Comparison {
         name,

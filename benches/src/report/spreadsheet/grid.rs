@@ -155,8 +155,7 @@ impl<'a> Grid<'a> {
         let mut widest = longest(name.lines());
         let mut figures = Vec::new();
         for (line, best) in self.best.iter().enumerate() {
-            let cell = self.cells.get(&(line, way)).copied();
-            let cell = cell.unwrap_or(Cell::Empty);
+            let cell = self.cells.get(&(line, way)).copied().unwrap_or(Cell::Empty);
             let is_best = !is_offline && cell.figure() == *best;
             let at = (TOP + line as u32, column);
             let text = self.write_cell(sheet, at, cell, is_best)?;
@@ -181,8 +180,12 @@ impl<'a> Grid<'a> {
                 fails_above,
             } => {
                 let star = if fails_above { "\"*\"" } else { "" };
-                let parts = self.comparison.number.split(';');
-                let parts: Vec<String> = parts.map(|part| format!("{part}{star}")).collect();
+                let parts: Vec<String> = self
+                    .comparison
+                    .number
+                    .split(';')
+                    .map(|part| format!("{part}{star}"))
+                    .collect();
                 let mut format = number(&parts.join(";"));
                 if is_best {
                     format = format.set_bold();

@@ -23,8 +23,10 @@ const WIDEST: u32 = 300;
 pub(super) fn write(rows: &[Row], sheet: &mut Worksheet) -> anyhow::Result<()> {
     let blank = Row::default();
     let (known, _) = fields(&blank)?;
-    let lines = rows.iter().map(|row| Ok(fields(row)?.1));
-    let lines: Vec<StringRecord> = lines.collect::<anyhow::Result<_>>()?;
+    let lines: Vec<StringRecord> = rows
+        .iter()
+        .map(|row| Ok(fields(row)?.1))
+        .collect::<anyhow::Result<_>>()?;
     let is_there = |&(column, name): &(usize, &str)| {
         let has_value = |line: &StringRecord| !line[column].is_empty();
         !LACKED.contains(&name) || lines.iter().any(has_value)

@@ -50,8 +50,9 @@ impl Figures {
     pub(super) fn of(way: &str, programs: &[&Program<'_>]) -> Self {
         let rows = || programs.iter().filter_map(|program| program.served(way));
         let efficiencies: Vec<f64> = rows().filter_map(|row| row.efficiency).collect();
-        let least = programs.iter();
-        let least = least.filter_map(|program| program.served_on_least(way));
+        let least = programs
+            .iter()
+            .filter_map(|program| program.served_on_least(way));
         let on_least: Vec<f64> = least.map(on_least).collect();
         let ratio = |figure: fn(&Row) -> Option<f64>| {
             let ratios = programs.iter().filter_map(|program| {
@@ -74,8 +75,10 @@ impl Figures {
 
 /// Host time of the fastest run in nanoseconds: whatever else the machine does only makes a run longer.
 fn shortest(row: &Row) -> Option<f64> {
-    let samples = row.ns_per_pair_samples.split(';');
-    let samples = samples.filter_map(|sample| sample.parse().ok());
+    let samples = row
+        .ns_per_pair_samples
+        .split(';')
+        .filter_map(|sample| sample.parse().ok());
     samples.reduce(f64::min).or(row.ns_per_pair)
 }
 

@@ -98,8 +98,8 @@ mod tests {
     fn the_traces_tuned_on_are_in_the_repository() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/traces");
         let files = folder.read_dir().unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        let names: BTreeSet<String> = names
+        let names: BTreeSet<String> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
             .filter_map(|name| name.strip_suffix(".csv.gz").map(str::to_owned))
             .collect();
         for name in TUNED_ON {

@@ -60,8 +60,9 @@ fn clock(device: &Device) -> u64 {
 fn calls<D: Driver>(device: &mut Device<D>) -> String {
     let calls = std::mem::take(&mut device.hook_mut().0);
     let lines: Vec<&str> = calls.lines().collect();
-    let groups = lines.chunk_by(|one, next| kind_of(one) == kind_of(next));
-    let groups = groups.take(400);
+    let groups = lines
+        .chunk_by(|one, next| kind_of(one) == kind_of(next))
+        .take(400);
     groups
         .map(|group| format!("{} × {}\n", group.len(), group[0]))
         .collect()

@@ -85,12 +85,14 @@ mod tests {
     use super::*;
 
     fn fitted(times: &[(u64, &[u64])]) -> Fit {
-        let samples = times.iter().map(|&(mib, ns)| Samples {
-            call: CallKind::Malloc,
-            bytes: mib << 20,
-            ns: ns.to_vec(),
-        });
-        let samples: Vec<Samples> = samples.collect();
+        let samples: Vec<Samples> = times
+            .iter()
+            .map(|&(mib, ns)| Samples {
+                call: CallKind::Malloc,
+                bytes: mib << 20,
+                ns: ns.to_vec(),
+            })
+            .collect();
         line(&samples.iter().collect::<Vec<_>>()).unwrap()
     }
 

@@ -413,8 +413,11 @@ mod tests {
             assert!(measured.ns.abs_diff(charged.ns) <= 1, "{}", kind.name());
             assert_eq!(measured.ns_per_mib, charged.ns_per_mib, "{}", kind.name());
         }
-        let sizes = samples.iter().filter(|s| s.call == CallKind::Malloc);
-        let sizes: Vec<u64> = sizes.map(|s| s.bytes).collect();
+        let sizes: Vec<u64> = samples
+            .iter()
+            .filter(|s| s.call == CallKind::Malloc)
+            .map(|s| s.bytes)
+            .collect();
         assert_eq!((sizes.len(), sizes.last()), (14, Some(&LARGEST)));
         assert!(
             samples.iter().all(|s| s.ns.len() >= 5),

@@ -90,8 +90,7 @@ impl Optimizer {
 impl Eager<'_> {
     /// Clips the norm of the gradients.
     pub(crate) fn clip_gradients(&self, parameters: &[Parameter]) {
-        let gradients = parameters.iter().filter_map(Parameter::gradient);
-        let gradients: Vec<Tensor> = gradients.collect();
+        let gradients: Vec<Tensor> = parameters.iter().filter_map(Parameter::gradient).collect();
         let Some(dtype) = gradients.first().map(Tensor::dtype) else {
             return;
         };

@@ -52,8 +52,8 @@ fn gradients_accumulate_in_place_if_not_shared() {
         eager.backward(&y);
         eager.mark("cleared");
         x.clear_gradient();
-    });
-    let events = events.join(" ");
+    })
+    .join(" ");
     let expected = "backward +ones_like +gelu_backward +tanh_backward -tanh -tanh_backward -ones_like \
                     cleared -gelu_backward -add -_to_copy end";
     assert!(events.ends_with(expected), "{events}");
@@ -75,9 +75,11 @@ fn a_quotient_has_gradients_of_the_inputs_that_want_one() {
             eager.mark("backward");
             eager.backward(&quotient);
             eager.mark("over");
-        });
-        let events = events.into_iter().skip_while(|event| event != "backward");
-        let events = events.skip(1).take_while(|event| event != "over");
+        })
+        .into_iter()
+        .skip_while(|event| event != "backward")
+        .skip(1)
+        .take_while(|event| event != "over");
         let made = events.filter(|event| event.starts_with('+') && event != "+ones_like");
         made.collect::<String>()
     };
@@ -94,8 +96,8 @@ fn a_gradient_that_two_inputs_share_is_added_to_a_copy() {
         eager.mark("backward");
         eager.backward(&y);
         x.clear_gradient();
-    });
-    let events = events.join(" ");
+    })
+    .join(" ");
     assert!(
         events.contains("backward +ones_like +add -ones_like -add "),
         "{events}"

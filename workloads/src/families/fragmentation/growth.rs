@@ -61,8 +61,9 @@ impl Workload for Growth {
             if !program.step(round) {
                 break;
             }
-            let buffers = (0..self.buffers).map(|_| program.alloc(self.bytes, "empty"));
-            let mut buffers: Vec<Tensor> = buffers.collect();
+            let mut buffers: Vec<Tensor> = (0..self.buffers)
+                .map(|_| program.alloc(self.bytes, "empty"))
+                .collect();
             let mut bytes = self.bytes;
             while let Some(next) = self.next(bytes) {
                 if program.is_over() {

@@ -72,8 +72,8 @@ impl Workload for Phases {
             }
             for (phase, blocks, bytes) in phases {
                 program.mark(phase);
-                let tensors = (0..blocks).map(|_| program.alloc(bytes, phase));
-                let tensors: Vec<Tensor> = tensors.collect();
+                let tensors: Vec<Tensor> =
+                    (0..blocks).map(|_| program.alloc(bytes, phase)).collect();
                 program.free_all(tensors);
             }
         }

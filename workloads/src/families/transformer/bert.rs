@@ -53,17 +53,18 @@ impl Bert {
         let and_norm = |build: &mut Builder<'_, '_>, narrow: u64| {
             LinearAndNorm(build.linear(narrow, hidden, true), build.layer_norm(hidden))
         };
-        let layers = (0..config.layers).map(|_| Layer {
-            query: build.linear(hidden, hidden, true),
-            key: build.linear(hidden, hidden, true),
-            value: build.linear(hidden, hidden, true),
-            output: and_norm(build, hidden),
-            up: build.linear(hidden, wide, true),
-            down: and_norm(build, wide),
-            heads: config.heads,
-            attention: config.attention,
-        });
-        let layers = layers.collect();
+        let layers = (0..config.layers)
+            .map(|_| Layer {
+                query: build.linear(hidden, hidden, true),
+                key: build.linear(hidden, hidden, true),
+                value: build.linear(hidden, hidden, true),
+                output: and_norm(build, hidden),
+                up: build.linear(hidden, wide, true),
+                down: and_norm(build, wide),
+                heads: config.heads,
+                attention: config.attention,
+            })
+            .collect();
         let pooler = build.linear(hidden, hidden, true);
         let classifier = build.linear(hidden, CLASSES, true);
         let eager = build.eager;

@@ -11,7 +11,7 @@ use super::{
     KIND, LONGEST_TEXT, MAGIC, MOST_TAGS, OF_SEVERAL, VERSION, WITHOUT_START, change, kind, limit,
     malloc, pool, unsigned,
 };
-use crate::budget::{Budget, Streams};
+use crate::budget::{Budget, StreamsSeen};
 use crate::course::FAILED;
 use crate::formats::buffered::{Buffered, Reason};
 use crate::formats::file::FileError;
@@ -30,7 +30,7 @@ pub(super) struct Reader {
     /// Sections behind the current one.
     later_sections: usize,
     slots: Slots,
-    streams: Streams,
+    streams: StreamsSeen,
     scopes: Scopes,
     /// Failures that the header counts and that have not come.
     failures: Option<u64>,
@@ -52,7 +52,7 @@ impl Reader {
             version: VERSION,
             later_sections: 0,
             slots: Slots::default(),
-            streams: Streams::default(),
+            streams: StreamsSeen::default(),
             scopes: Scopes::default(),
             failures: None,
             id: u64::MAX,
@@ -262,8 +262,10 @@ impl Reader {
 
     /// Counts a request that failed when recorded.
     fn count_failure(&mut self) -> Result<(), Reason> {
-        let left = self.failures.and_then(|left| left.checked_sub(1));
-        let left = left.ok_or("a failed request that the header does not count in 'failures'")?;
+        let left = self
+            .failures
+            .and_then(|left| left.checked_sub(1))
+            .ok_or("a failed request that the header does not count in 'failures'")?;
         self.failures = Some(left);
         self.slots.ensure_new(self.id)
     }

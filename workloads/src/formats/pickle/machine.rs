@@ -243,11 +243,16 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
 
     /// The two names on top of the stack, for a message.
     fn global_on_stack(&self) -> String {
-        let names = self.stack.iter().rev().take(2).rev();
-        let names = names.map(|item| match item.value {
-            Value::Text(index) => shown(self.arena.text(index)),
-            _ => "?".to_owned(),
-        });
+        let names = self
+            .stack
+            .iter()
+            .rev()
+            .take(2)
+            .rev()
+            .map(|item| match item.value {
+                Value::Text(index) => shown(self.arena.text(index)),
+                _ => "?".to_owned(),
+            });
         names.collect::<Vec<_>>().join(".")
     }
 

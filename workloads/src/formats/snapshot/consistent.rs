@@ -127,8 +127,10 @@ fn overlapping(
     start: u64,
     end: u64,
 ) -> impl Iterator<Item = (u64, u64)> {
-    let before = ranges.range(..start).next_back();
-    let before = before.filter(move |&(first, bytes)| first + bytes > start);
+    let before = ranges
+        .range(..start)
+        .next_back()
+        .filter(move |&(first, bytes)| first + bytes > start);
     let within = ranges.range(start..end.max(start));
     before
         .into_iter()

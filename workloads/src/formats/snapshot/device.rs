@@ -19,8 +19,10 @@ impl Recording {
     /// `expandable_segments:True`.
     #[must_use]
     pub fn address_policy(&self) -> Option<AddressPolicy> {
-        let segments = self.entries.iter();
-        let segments = segments.filter(|entry| entry.action == Action::SegmentAlloc);
+        let segments = self
+            .entries
+            .iter()
+            .filter(|entry| entry.action == Action::SegmentAlloc);
         let starts: Vec<_> = segments.map(|entry| entry.addr).collect();
         if go_down_in_chunks(&starts) {
             return Some(AddressPolicy::Cuda);

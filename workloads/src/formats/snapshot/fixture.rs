@@ -72,8 +72,8 @@ fn line(text: &str) -> TraceEntry {
     };
     let action = Action::ALL
         .into_iter()
-        .find(|action| action.name() == words[0]);
-    let action = action.unwrap_or_else(|| panic!("{text}"));
+        .find(|action| action.name() == words[0])
+        .unwrap_or_else(|| panic!("{text}"));
     TraceEntry {
         stream: StreamId(value("on")),
         time_us: value("at"),
@@ -262,8 +262,10 @@ pub(crate) fn told(recording: &Recording) -> String {
         }
     }
     for (number, stack) in recording.stacks.iter().enumerate() {
-        let frames = stack.frames.iter();
-        let frames = frames.map(|it| format!(" {} {}:{};", it.name, it.filename, it.line));
+        let frames = stack
+            .frames
+            .iter()
+            .map(|it| format!(" {} {}:{};", it.name, it.filename, it.line));
         told += &format!("stack {number}:{}\n", frames.collect::<String>());
     }
     for Annotation {

@@ -70,8 +70,9 @@ pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, F
             ReadError::Pickle(PickleError { at, reason }) => FileError::at_byte(&path, at, reason),
         });
     };
-    let bytes = form.unwrap(&form.read(file, largest)?);
-    let bytes = bytes.map_err(|reason| FileError::new(&path, reason))?;
+    let bytes = form
+        .unwrap(&form.read(file, largest)?)
+        .map_err(|reason| FileError::new(&path, reason))?;
     from_pickle(&bytes[..], budget)
         .map_err(|error| FileError::new(&path, format!("the snapshot in it, {error}")))
 }

@@ -9,7 +9,7 @@ mod keys;
 use std::fmt;
 
 use coalesce_alloc::pytorch::decide_alike;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_alloc::settings::keys::Key;
 use coalesce_alloc::settings::written;
 
@@ -21,7 +21,7 @@ use crate::formats::pickle::Node;
 
 /// The release that a recording is taken to be of, if it may be of several. Most published snapshots are of
 /// this release or of an earlier one, and no later release decides as these do.
-const COMMON: Release = two(11);
+const COMMON: Release = v2(11);
 
 /// A range of releases: the one that is meant is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,23 +168,23 @@ impl fmt::Display for Releases {
 /// `c10/cuda/CUDACachingAllocator.h` of the releases 2.0 to 2.15; the pull requests of pytorch/pytorch that
 /// are named behind the keys; and public snapshots whose stacks show their release.
 const SIGNS: [(Level, &str, Release); 13] = [
-    (Level::Block, "address", two(1)),
-    (Level::Segment, "is_expandable", two(1)), // #96995
-    (Level::Segment, "segment_pool_id", two(1)),
-    (Level::Entry, "time_us", two(2)),
-    (Level::Top, "allocator_settings", two(3)), // #119404
-    (Level::Top, "external_annotations", two(5)), // #129072
-    (Level::Entry, "compile_context", two(8)),  // #152707
+    (Level::Block, "address", v2(1)),
+    (Level::Segment, "is_expandable", v2(1)), // #96995
+    (Level::Segment, "segment_pool_id", v2(1)),
+    (Level::Entry, "time_us", v2(2)),
+    (Level::Top, "allocator_settings", v2(3)),   // #119404
+    (Level::Top, "external_annotations", v2(5)), // #129072
+    (Level::Entry, "compile_context", v2(8)),    // #152707
     (
         Level::Settings,
         "graph_capture_record_stream_reuse",
-        two(9), // #158352
+        v2(9), // #158352
     ),
-    (Level::Entry, "user_metadata", two(10)), // #165490
-    (Level::Entry, "pool_id", two(12)),       // #177717
-    (Level::Settings, "max_round_threshold", two(13)),
-    (Level::Top, "host_traces", two(14)),
-    (Level::Top, "host_segments", two(14)),
+    (Level::Entry, "user_metadata", v2(10)), // #165490
+    (Level::Entry, "pool_id", v2(12)),       // #177717
+    (Level::Settings, "max_round_threshold", v2(13)),
+    (Level::Top, "host_traces", v2(14)),
+    (Level::Top, "host_segments", v2(14)),
 ];
 
 /// A key whose absence says nothing, because not every later release writes it in every case.
@@ -237,8 +237,10 @@ impl Releases {
                 .clone()
                 .any(|(at, _, since, _)| at == level && is_expected(since))
         };
-        let before = absent.clone().filter(|&(at, ..)| !is_reduced(at));
-        let before = before.map(|(_, _, since, _)| since);
+        let before = absent
+            .clone()
+            .filter(|&(at, ..)| !is_reduced(at))
+            .map(|(_, _, since, _)| since);
         match (from, before.min()) {
             (None, None) => Self::default(),
             (from, before) => Self {

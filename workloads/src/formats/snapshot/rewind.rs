@@ -135,8 +135,11 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
     }
     let guessed: Vec<_> = past.segments.values().flat_map(Segment::guessed).collect();
     let remarks = past.remarks(recording, known, guessed.len());
-    let segments = past.segments.into_values();
-    let segments: Vec<_> = segments.map(Segment::into_info).collect();
+    let segments: Vec<_> = past
+        .segments
+        .into_values()
+        .map(Segment::into_info)
+        .collect();
     // Undone segments may overlap; report that here rather than when the state is restored.
     restore::ensure_possible(&segments).map_err(RecordingError::Start)?;
     Ok(Start {
@@ -263,8 +266,9 @@ impl Past<'_> {
             info.is_expandable && info.stream == entry.stream && fits
         };
         let below = self.segments.range(..addr).next_back();
-        let before = below.map(|(_, run)| run);
-        let before = before.filter(|run| is_same(run) && run.end() == addr);
+        let before = below
+            .map(|(_, run)| run)
+            .filter(|run| is_same(run) && run.end() == addr);
         let behind = self.segments.get(&end).filter(|run| is_same(run));
         let touching = before.or(behind);
         let of_touching = touching.map(|run| run.info.kind);
@@ -345,11 +349,11 @@ impl Past<'_> {
                  up to 1 MiB larger"
             ));
         }
-        let pending = self
+        let pending: usize = self
             .segments
             .values()
-            .map(|s| s.count_of(BlockState::ActivePendingFree));
-        let pending: usize = pending.sum();
+            .map(|s| s.count_of(BlockState::ActivePendingFree))
+            .sum();
         if pending > 0 {
             remarks.push(format!(
                 "blocks freed before the first entry that wait for a stream: {pending}"
@@ -372,8 +376,10 @@ mod tests {
         let recording = recording(text);
         let start = rewind(&recording, &recording.settings_in(Release::DEFAULT)?)?;
         assert_eq!(start.is_warm(), !start.segments.is_empty());
-        let segments = start.segments.iter();
-        let segments = segments.map(|segment| shown(segment, &start.guessed));
+        let segments = start
+            .segments
+            .iter()
+            .map(|segment| shown(segment, &start.guessed));
         Ok(segments.chain(start.remarks).collect())
     }
 

@@ -77,8 +77,10 @@ impl Recording {
 /// The settings string without some keys.
 #[must_use]
 pub fn without(conf: &str, keys: &[&str]) -> String {
-    let kept = written(conf).filter(|(key, _)| !key.is_empty() && !keys.contains(key));
-    let kept: Vec<&str> = kept.map(|(_, setting)| setting.trim()).collect();
+    let kept: Vec<&str> = written(conf)
+        .filter(|(key, _)| !key.is_empty() && !keys.contains(key))
+        .map(|(_, setting)| setting.trim())
+        .collect();
     kept.join(",")
 }
 

@@ -159,10 +159,12 @@ where
     let exact = attempts.iter().flatten().filter(|one| one.is_exact());
     let replayed: Vec<Release> = exact.map(|exact| exact.release).collect();
     let is_alike = |release| replayed.iter().any(|&other| decide_alike(release, other));
-    let explaining = Release::REPRODUCED.into_iter().filter(|&release| {
-        replayed.contains(&release) || range.contains(release) && is_alike(release)
-    });
-    let explaining = explaining.collect();
+    let explaining = Release::REPRODUCED
+        .into_iter()
+        .filter(|&release| {
+            replayed.contains(&release) || range.contains(release) && is_alike(release)
+        })
+        .collect();
     Ok((best(attempts.into_iter())?, explaining))
 }
 
@@ -275,7 +277,7 @@ fn verify_by(
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::release::two;
+    use coalesce_alloc::release::v2;
 
     use super::*;
 
@@ -293,7 +295,7 @@ mod tests {
         Verification {
             allocations: 3,
             difference,
-            release: two(minor),
+            release: v2(minor),
             ..Verification::default()
         }
     }
@@ -350,10 +352,10 @@ mod tests {
     fn a_given_release_is_the_only_one() {
         let recording = Recording::default();
         let known = Known {
-            release: Some(two(7)),
+            release: Some(v2(7)),
             ..Known::default()
         };
-        assert_eq!(releases(&recording, known), Releases::given(two(7)));
+        assert_eq!(releases(&recording, known), Releases::given(v2(7)));
         assert_eq!(releases(&recording, Known::default()), recording.releases());
     }
 }

@@ -190,12 +190,13 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(recording: &'a Recording, start: &Start) -> Self {
         let entries = recording.entries.iter().map(|entry| entry.stream);
-        let streams = start
+        let streams: BTreeSet<StreamId> = start
             .segments
             .iter()
             .map(|segment| segment.stream)
-            .chain(entries);
-        let streams: BTreeSet<StreamId> = streams.chain([StreamId::DEFAULT]).collect();
+            .chain(entries)
+            .chain([StreamId::DEFAULT])
+            .collect();
         let mut steps = steps(&recording.annotations).into_iter();
         Self {
             recording,
@@ -227,8 +228,12 @@ impl<'a> Writer<'a> {
                 };
                 // The stack is known for blocks that stay live to the end.
                 let addr = block.address;
-                let stack = self.recording.block_stacks.get(&addr);
-                let stack = stack.filter(|_| !touched.contains(&addr)).copied();
+                let stack = self
+                    .recording
+                    .block_stacks
+                    .get(&addr)
+                    .filter(|_| !touched.contains(&addr))
+                    .copied();
                 self.malloc(
                     addr,
                     bytes,
@@ -361,22 +366,26 @@ impl<'a> Writer<'a> {
 
 /// The time and the name of each step, in order.
 fn steps(annotations: &[Annotation]) -> Vec<(u64, String)> {
-    let profiled = annotations.iter().filter(|annotation| annotation.is_start);
-    let profiled = profiled.filter_map(|annotation| {
-        let number: u64 = annotation
-            .name
-            .strip_prefix("ProfilerStep#")?
-            .parse()
-            .ok()?;
-        Some((annotation.time_us, format!("step {number}")))
-    });
+    let profiled = annotations
+        .iter()
+        .filter(|annotation| annotation.is_start)
+        .filter_map(|annotation| {
+            let number: u64 = annotation
+                .name
+                .strip_prefix("ProfilerStep#")?
+                .parse()
+                .ok()?;
+            Some((annotation.time_us, format!("step {number}")))
+        });
     let mut steps: Vec<_> = profiled.collect();
     if steps.is_empty() {
         let is_end = |annotation: &&Annotation| {
             !annotation.is_start && annotation.name.starts_with("Optimizer.step#")
         };
-        let ends = annotations.iter().filter(is_end);
-        let ends = ends.map(|annotation| annotation.time_us);
+        let ends = annotations
+            .iter()
+            .filter(is_end)
+            .map(|annotation| annotation.time_us);
         steps.push((0, "step 0".to_owned()));
         steps.extend(
             (1..)

@@ -5,7 +5,7 @@ use coalesce_alloc::{MempoolId, PoolCall};
 use memchr::memchr2;
 
 use super::COLUMNS;
-use crate::budget::{Streams, check_live, check_uses};
+use crate::budget::{StreamsSeen, check_live, check_uses};
 use crate::course::FAILED;
 use crate::live::LiveTable;
 use crate::op::Op;
@@ -255,7 +255,7 @@ fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
 #[derive(Default)]
 pub(super) struct LiveIds {
     live: LiveTable<LiveId>,
-    streams: Streams,
+    streams: StreamsSeen,
     /// Uses of live allocations on other streams.
     uses: usize,
 }
@@ -307,9 +307,10 @@ impl LiveIds {
             },
             Op::RecordStream { id, stream } => {
                 self.streams.add(stream)?;
-                let used = self.live.get_mut(id);
-                let used =
-                    used.ok_or_else(|| format!("record_stream of id {id}, which is not live"))?;
+                let used = self
+                    .live
+                    .get_mut(id)
+                    .ok_or_else(|| format!("record_stream of id {id}, which is not live"))?;
                 used.uses = used.uses.saturating_add(1);
                 self.uses += 1;
                 check_uses(self.uses)

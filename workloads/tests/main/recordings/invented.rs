@@ -2,7 +2,7 @@
 //! decision, from the first entry and from any later one, as if a ring buffer had dropped the rest.
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
 
@@ -78,7 +78,7 @@ fn on_a_roomy_device() {
 /// Where a segment lies below earlier ones, releases choose differently between blocks of one size.
 #[test]
 fn by_the_rules_of_the_release_that_explains_it() {
-    for release in [two(12), two(13)] {
+    for release in [v2(12), v2(13)] {
         let kind = Kind {
             release,
             addresses: AddressPolicy::Down,

@@ -9,7 +9,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{Allocator, MempoolId, PoolCall};
@@ -317,7 +317,7 @@ fn graphs_deleted_in_another_order_are_found_by_trial() {
 fn a_captured_request_fails_where_another_would_be_served() {
     const MIB: u64 = 1 << 20;
     for (is_captured, release) in [(true, 11), (true, 15), (false, 15)] {
-        let settings = Settings::of_release(two(release));
+        let settings = Settings::of_release(v2(release));
         let device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
         let mut allocator = PyTorch::new(device, settings);
         let cached = allocator.malloc(60 * MIB, StreamId::DEFAULT).unwrap();

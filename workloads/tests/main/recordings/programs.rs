@@ -7,7 +7,7 @@
 use std::thread;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::calls::calls;
 use coalesce_workloads::formats::snapshot::verify::{Known, verify, verify_by_all};
@@ -112,7 +112,7 @@ fn kinds() -> [(&'static str, Kind, u64, &'static str); 12] {
         ..of(100)
     };
     let earlier = Kind {
-        release: two(13),
+        release: v2(13),
         addresses: AddressPolicy::Down,
         ..pools
     };

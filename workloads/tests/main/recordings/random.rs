@@ -67,8 +67,9 @@ impl Program {
             address_policy: kind.addresses,
             ..SimConfig::with_capacity(kind.memory)
         };
-        let settings = Settings::of_release(kind.release);
-        let settings = settings.started_with(kind.conf).unwrap();
+        let settings = Settings::of_release(kind.release)
+            .started_with(kind.conf)
+            .unwrap();
         let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
         allocator.record_history(Some(HistoryOptions::default()));
         Self {

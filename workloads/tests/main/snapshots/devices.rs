@@ -34,8 +34,10 @@ fn segment(device: u32) -> Value {
 }
 
 fn opened(name: &str, traces: &[Vec<Value>]) -> Input {
-    let devices = (0..).zip(traces).map(|(device, _)| segment(device));
-    let devices: Vec<Value> = devices.collect();
+    let devices: Vec<Value> = (0..)
+        .zip(traces)
+        .map(|(device, _)| segment(device))
+        .collect();
     let snapshot = json!({"segments": devices, "device_traces": traces});
     let path = write_file(name, snapshot.to_string().as_bytes());
     Input::open(&(&path).into(), None).unwrap()

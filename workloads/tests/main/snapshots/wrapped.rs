@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::pickle::to_writer;
-use coalesce_workloads::formats::{Opened, open, snapshot};
+use coalesce_workloads::formats::{FileContent, open, snapshot};
 use coalesce_workloads::input::Input;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn a_page_of_memory_viz_is_the_snapshot_in_it() {
     let plain = file("page.html", &html);
     assert_eq!(snapshot::read(&plain).unwrap(), expected);
     let packed = file("page.html.gz", gzip(html.as_bytes()).unwrap());
-    assert!(matches!(open(packed).unwrap(), Opened::Snapshot(found) if found == expected));
+    assert!(matches!(open(packed).unwrap(), FileContent::Snapshot(found) if found == expected));
 
     let truncated = file("half.html", &html[..html.len() / 2]);
     assert_contains(&wrong(&truncated), "ends inside its snapshot");

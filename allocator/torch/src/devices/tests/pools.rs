@@ -96,8 +96,9 @@ fn a_checkpoint_of_a_pool_can_be_restored() {
         run(|device| device.begin_allocate_to_pool(GRAPHS, Box::new(|_| true)));
         let kept = [malloc(&devices, 30 * MIB), malloc(&devices, 700)].map(Result::unwrap);
         run(|device| device.end_allocate_to_pool(GRAPHS));
-        let checkpoint = devices.with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?));
-        let checkpoint = checkpoint.unwrap();
+        let checkpoint = devices
+            .with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?))
+            .unwrap();
         let is_kept = |kept: [DeviceAddr; 2]| {
             let kept = kept.into_iter().collect();
             devices.with(0, |device| {
@@ -120,8 +121,9 @@ fn a_checkpoint_of_a_pool_can_be_restored() {
         });
         begun.unwrap();
     }
-    let foreign = reference.with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?));
-    let foreign = foreign.unwrap();
+    let foreign = reference
+        .with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?))
+        .unwrap();
     let refused = quilt.with(0, |device| Ok(device.restore_pool(&foreign)?));
     let message = refused.unwrap_err().message;
     assert_eq!(message, "the checkpoint is of another allocator");

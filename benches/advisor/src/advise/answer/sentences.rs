@@ -46,9 +46,10 @@ fn died(facts: &Facts<'_>) -> Option<String> {
              {request}, its tensors would take {demand}, and {available} is available."
         ),
         FailureCause::Fragmentation => {
-            let lost = match failure.free_bytes >= failure.request_bytes {
-                true => "in pieces that could not serve the request",
-                false => "and the request needed a new segment",
+            let lost = if failure.free_bytes >= failure.request_bytes {
+                "in pieces that could not serve the request"
+            } else {
+                "and the request needed a new segment"
             };
             format!(
                 "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
@@ -63,15 +64,19 @@ fn died(facts: &Facts<'_>) -> Option<String> {
 /// Who holds most memory, where less must be requested.
 fn largest_holders(facts: &Facts<'_>) -> Option<String> {
     const MOST: usize = 3;
-    let holders = facts.holdings.holders.iter().take(MOST);
-    let holders = holders.map(|holder| {
-        let category = match holder.category {
-            Category::Unknown => String::new(),
-            known => format!("{}, ", known.name()),
-        };
-        format!("{holder} ({category}{})", facts.unit().amount(holder.bytes))
-    });
-    let holders: Vec<String> = holders.collect();
+    let holders: Vec<String> = facts
+        .holdings
+        .holders
+        .iter()
+        .take(MOST)
+        .map(|holder| {
+            let category = match holder.category {
+                Category::Unknown => String::new(),
+                known => format!("{}, ", known.name()),
+            };
+            format!("{holder} ({category}{})", facts.unit().amount(holder.bytes))
+        })
+        .collect();
     (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
 }
 
@@ -101,9 +106,10 @@ fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
         Some(needs) => {
             let missing = needs.saturating_sub(facts.request.most_available());
             let under_own = facts.needs_under_own_policy();
-            let must_go = match under_own.is_some_and(|own| own <= facts.available()) {
-                true => String::new(),
-                false => format!(" At least {} must go.", amount(missing)),
+            let must_go = if under_own.is_some_and(|own| own <= facts.available()) {
+                String::new()
+            } else {
+                format!(" At least {} must go.", amount(missing))
             };
             format!(
                 "it needs least with {}, {}, and {} is available.{must_go}",
@@ -173,9 +179,10 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     let mut sentences = Vec::new();
     let amount = |bytes| facts.unit().amount(bytes);
     if let Some(failure) = &facts.failure {
-        let served = match failure.is_recorded && !failure.is_handled {
-            true => "the same run gets this request served",
-            false => "it completes",
+        let served = if failure.is_recorded && !failure.is_handled {
+            "the same run gets this request served"
+        } else {
+            "it completes"
         };
         let (low, high) = (facts.available(), facts.request.most_available());
         sentences.push(match best.score(Aim::LeastCapacity) {
@@ -220,9 +227,10 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
     let is_bound = is_lower_bound(facts, best);
-    let (at_least, up_to) = match is_bound {
-        true => ("at least ", "up to "),
-        false => ("", ""),
+    let (at_least, up_to) = if is_bound {
+        ("at least ", "up to ")
+    } else {
+        ("", "")
     };
     let instead = match (aim, before) {
         (_, None) => String::new(),

@@ -119,8 +119,11 @@ fn peak(advice: &Advice) -> String {
         "",
         meaning,
     ]);
-    let conditions = advice.conditions.iter();
-    let conditions: String = conditions.map(|line| format!("  {line}\n")).collect();
+    let conditions: String = advice
+        .conditions
+        .iter()
+        .map(|line| format!("  {line}\n"))
+        .collect();
     format!(
         "{}: {}\n{conditions}\n{}",
         printable(&advice.workload),
@@ -180,13 +183,16 @@ pub(super) fn holders_title(advice: &Advice) -> String {
 pub(super) fn categories(advice: &Advice) -> String {
     let holdings = &advice.holdings;
     let is_shown = |bytes: u64| bytes > 0 && bytes >= holdings.total_bytes / 1000;
-    let known = holdings.categories.iter();
-    let known = known.filter(|one| one.category != Category::Unknown && is_shown(one.bytes));
-    let parts = known.map(|one| {
-        let share = percent_of(one.bytes, holdings.total_bytes);
-        format!("{} {share}", one.category.name())
-    });
-    let parts: Vec<String> = parts.collect();
+    let known = holdings
+        .categories
+        .iter()
+        .filter(|one| one.category != Category::Unknown && is_shown(one.bytes));
+    let parts: Vec<String> = known
+        .map(|one| {
+            let share = percent_of(one.bytes, holdings.total_bytes);
+            format!("{} {share}", one.category.name())
+        })
+        .collect();
     match (parts.is_empty(), is_shown(holdings.unknown_bytes)) {
         (true, _) => "The recording does not show what this memory is for.".to_owned(),
         (false, false) => format!("{}.", parts.join(", ")),
@@ -203,8 +209,9 @@ fn findings(advice: &Advice) -> String {
         return String::new();
     }
     let findings = advice.findings.iter();
-    let lines = findings.map(|finding| format!("- {}\n  > {}\n", finding.headline, finding.remedy));
-    let lines: String = lines.collect();
+    let lines: String = findings
+        .map(|finding| format!("- {}\n  > {}\n", finding.headline, finding.remedy))
+        .collect();
     format!("Findings (run `coalesce diagnose` for the evidence)\n{lines}")
 }
 
@@ -299,9 +306,10 @@ fn figures(needs: String, holds: String, on_device: &RunFigures) -> [String; 6] 
 pub(super) fn legend(advice: &Advice, on_front: &str) -> String {
     let rows = advice.ranking.iter().map(|row| row.on_device);
     let others = advice.others.iter().filter_map(|other| other.on_device);
-    let with_room = match rows.chain(others).all(|figures| figures.fits()) {
-        true => "",
-        false => " (with unlimited memory where OOMs is not 0)",
+    let with_room = if rows.chain(others).all(|figures| figures.fits()) {
+        ""
+    } else {
+        " (with unlimited memory where OOMs is not 0)"
     };
     format!(
         "needs: the least memory with which the program completes. holds: the peak of reserved memory on this \
@@ -322,9 +330,10 @@ fn needs(row: &RankedSettings, unit: Unit) -> String {
 
 /// The peak of reserved memory on the given device; on a roomy device if the workload does not fit.
 fn reserved(row: &RankedSettings) -> u64 {
-    match row.on_device.fits() {
-        true => row.on_device.peak_reserved_bytes,
-        false => row.peak_reserved_bytes,
+    if row.on_device.fits() {
+        row.on_device.peak_reserved_bytes
+    } else {
+        row.peak_reserved_bytes
     }
 }
 

@@ -46,8 +46,7 @@ impl CandidateGenerator {
         releases: Releases,
         release: Release,
     ) -> Self {
-        let keys = written(present).map(|(key, _)| key.to_owned());
-        let keys = keys.collect();
+        let keys = written(present).map(|(key, _)| key.to_owned()).collect();
         let unknown = unknown_keys(present, release);
         let unknown = written(present).filter(|(key, _)| unknown.iter().any(|one| one == key));
         Self {
@@ -84,8 +83,10 @@ impl CandidateGenerator {
 
     /// The candidate with these settings, which lack those that the simulated release does not know.
     pub fn read(&self, conf: &str) -> (Option<CandidateSettings>, String) {
-        let all = once(conf).filter(|conf| !conf.is_empty());
-        let all: Vec<&str> = all.chain(self.unknown.iter().map(String::as_str)).collect();
+        let all: Vec<&str> = once(conf)
+            .filter(|conf| !conf.is_empty())
+            .chain(self.unknown.iter().map(String::as_str))
+            .collect();
         let conf = all.join(",");
         let settings = CandidateSettings::read(&conf, self.release);
         let conf = settings.as_ref().map_or(conf, ToString::to_string);
@@ -109,8 +110,8 @@ impl CandidateGenerator {
         // The collector needs a limit: all available memory, but below 1.0, which means no limit.
         let limit = self
             .free_permille
-            .filter(|_| !self.kept.contains(MEMORY_FRACTION));
-        let limit = limit.map(|permille| permille.clamp(1, 999));
+            .filter(|_| !self.kept.contains(MEMORY_FRACTION))
+            .map(|permille| permille.clamp(1, 999));
         let collectors = [80, 60, 50, 70, 90].map(|threshold_percent| CandidateSettings {
             collector: Some(CollectorSetting {
                 threshold_percent,
@@ -119,9 +120,10 @@ impl CandidateGenerator {
             ..self.defaults()
         });
         // Requests below 10 MiB share segments.
-        let shared: &[u64] = match sizes.any_between(MIB, 10 * MIB) {
-            true => &[64, 12, 32, 128],
-            false => &[],
+        let shared: &[u64] = if sizes.any_between(MIB, 10 * MIB) {
+            &[64, 12, 32, 128]
+        } else {
+            &[]
         };
         let segments = shared.iter().map(|&mib| CandidateSettings {
             large_segment_mib: Some(mib),
@@ -187,8 +189,10 @@ impl CandidateGenerator {
 
 /// All sensible combinations of two of these settings.
 pub(super) fn pairs(good: &[CandidateSettings]) -> Vec<CandidateSettings> {
-    let pairs = good.iter().enumerate();
-    let pairs = pairs.flat_map(|(at, one)| good[..at].iter().map(move |other| (one, other)));
+    let pairs = good
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| good[..at].iter().map(move |other| (one, other)));
     pairs.filter_map(|(one, other)| other.and(one)).collect()
 }
 

@@ -7,9 +7,10 @@ use crate::diagnose::testing::{MIB, Scene, Written};
 fn requests(log: &Log) -> Vec<String> {
     let first = log.allocations.first().map_or(0, |a| a.addr.0);
     let line = |a: &Allocation| {
-        let place = match a.addr.is_null() {
-            true => "nowhere".to_owned(),
-            false => format!("at {}", a.addr.0.abs_diff(first) / MIB),
+        let place = if a.addr.is_null() {
+            "nowhere".to_owned()
+        } else {
+            format!("at {}", a.addr.0.abs_diff(first) / MIB)
         };
         let freed = match a.freed {
             u64::MAX => "never".to_owned(),
@@ -61,8 +62,7 @@ fn everything_that_happens_is_logged() {
             ]
         );
         assert_eq!(log.emptied, [7]);
-        let marks = log.marks.iter().map(|mark| (mark.event, &mark.tag[..]));
-        let marks: Vec<_> = marks.collect();
+        let marks: Vec<_> = log.marks.iter().map(|mark| (mark.event, &mark.tag[..])).collect();
         assert_eq!(marks, [(0, "first"), (8, "second"), (16, "end")]);
         assert_eq!(log.tags, ["mm", "loss", "cat", "too large"]);
         let level = log.level(5);

@@ -61,11 +61,12 @@ fn begins(log: &Log, (kinds, number): (Vec<usize>, usize)) -> Option<Vec<u64>> {
 fn kinds(log: &Log, what: impl Fn(usize, &Allocation) -> u64) -> (Vec<usize>, usize) {
     let mut numbers = BTreeMap::new();
     let allocations = log.allocations.iter().enumerate();
-    let kinds = allocations.map(|(at, a)| {
-        let next = numbers.len();
-        *numbers.entry((what(at, a), a.stream)).or_insert(next)
-    });
-    let kinds = kinds.collect();
+    let kinds = allocations
+        .map(|(at, a)| {
+            let next = numbers.len();
+            *numbers.entry((what(at, a), a.stream)).or_insert(next)
+        })
+        .collect();
     (kinds, numbers.len())
 }
 
@@ -116,8 +117,12 @@ mod tests {
     /// The suffix of the places of request 0 between which requests are alike, for repetitions of these requests.
     fn alike_in(repetitions: &[&[usize]], after: usize) -> Option<Vec<usize>> {
         let mut kinds: Vec<usize> = repetitions.concat();
-        let places = kinds.iter().enumerate().filter(|(_, kind)| **kind == 0);
-        let places: Vec<usize> = places.map(|(at, _)| at).collect();
+        let places: Vec<usize> = kinds
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| **kind == 0)
+            .map(|(at, _)| at)
+            .collect();
         kinds.extend(vec![99; after]);
         let mut counts = vec![0; 100];
         let found = alike(&places, &kinds, &mut counts).map(<[usize]>::to_vec);

@@ -12,7 +12,7 @@ use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
 use super::repeats::SHORTEST;
 use super::{FEWEST, StepSource};
 use crate::diagnose::log::{Allocation, Log};
-use crate::diagnose::recorded::Recorded;
+use crate::diagnose::recorded::RecordedRequests;
 
 /// The fewest requests without Python frames that show a backward pass.
 const BACKWARD: usize = 3;
@@ -56,7 +56,7 @@ struct Line {
 impl RequestStacks {
     /// Examines the stacks of the requests in a log.
     #[must_use]
-    pub(in crate::diagnose) fn new(recorded: Option<&Recorded<'_>>, log: &Log) -> Self {
+    pub(in crate::diagnose) fn new(recorded: Option<&RecordedRequests<'_>>, log: &Log) -> Self {
         let recording = recorded.map(|recorded| recorded.recording);
         let stack_of = |a: &Allocation| {
             let entry = recorded?.entry_of(a)?;

@@ -8,9 +8,10 @@ use super::*;
 fn role(frames: &[&str]) -> Role {
     let frames = frames.iter().map(|frame| {
         let (file, name) = frame.split_once(':').unwrap();
-        let filename = match file.starts_with("torch/") {
-            true => format!("/usr/lib/python3/dist-packages/{file}"),
-            false => file.to_owned(),
+        let filename = if file.starts_with("torch/") {
+            format!("/usr/lib/python3/dist-packages/{file}")
+        } else {
+            file.to_owned()
         };
         Arc::new(Frame {
             name: name.to_owned(),

@@ -46,9 +46,10 @@ fn extents(history: &SegmentHistory, event: u64) -> Vec<Extent> {
             .into_iter()
             .flat_map(|(start, bytes, stream, is_expandable, kind)| {
                 let end = start + bytes;
-                let parts = match start < to && from < end {
-                    true => [(start, from.max(start)), (to.min(end), end)],
-                    false => [(start, end), (end, end)],
+                let parts = if start < to && from < end {
+                    [(start, from.max(start)), (to.min(end), end)]
+                } else {
+                    [(start, end), (end, end)]
                 };
                 let parts = parts.into_iter().filter(|(start, end)| start < end);
                 parts.map(move |(start, end)| (start, end - start, stream, is_expandable, kind))
@@ -75,11 +76,13 @@ fn the_history_gives_the_segments_and_blocks_after_every_event() {
             returned += history.changes.iter().filter(|one| !one.is_taken).count();
             for event in 0..evidence.log.end() {
                 let segments = evidence.subject.segments_after(event).unwrap();
-                let expected = segments.iter().map(|one| {
-                    let (at, stream) = (one.address.0, one.stream.index());
-                    (at, one.total_size(), stream, one.is_expandable, one.kind)
-                });
-                let expected: Vec<Extent> = expected.collect();
+                let expected: Vec<Extent> = segments
+                    .iter()
+                    .map(|one| {
+                        let (at, stream) = (one.address.0, one.stream.index());
+                        (at, one.total_size(), stream, one.is_expandable, one.kind)
+                    })
+                    .collect();
                 assert_eq!(extents(&history, event), expected, "'{conf}' after {event}");
 
                 let blocks = segments.iter().flat_map(|one| &one.blocks);

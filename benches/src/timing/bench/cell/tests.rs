@@ -100,8 +100,9 @@ fn measured(policy: &str, kernels: Option<Kernels>) -> (Row, String, [u64; 2]) {
             time: Duration::ZERO,
         };
         let (row, latencies) = subject.measure().unwrap();
-        let latencies = latencies.iter();
-        let latencies = latencies.map(|it| format!("{} {} {}", it.walks, it.call, it.count));
+        let latencies = latencies
+            .iter()
+            .map(|it| format!("{} {} {}", it.walks, it.call, it.count));
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
         (row, latencies.collect::<Vec<_>>().join(", "), counts)
     })

@@ -46,8 +46,9 @@ impl Eager<'_> {
         let elements = shapes.iter().map(|(elements, _)| elements).sum();
         let output = self.alloc(elements, second.width(), second.dtype(), "cat");
         record.finish(output, move |_, gradient, _| {
-            let parts = shapes.iter();
-            let parts = parts.map(|(elements, width)| Some(gradient.part(*elements, *width)));
+            let parts = shapes
+                .iter()
+                .map(|(elements, width)| Some(gradient.part(*elements, *width)));
             parts.collect()
         })
     }

@@ -62,8 +62,9 @@ pub(super) fn whole<T: TryFrom<i128>>(node: Node<'_>, what: &str) -> Result<T, P
 
 /// An address or a stream handle. Some writers store their 64 bits as a signed number.
 pub(super) fn bits(node: Node<'_>, what: &str) -> Result<u64, PickleError> {
-    let int = node.integer();
-    let int = int.ok_or_else(|| unexpected(node, what, "a 64-bit number"))?;
+    let int = node
+        .integer()
+        .ok_or_else(|| unexpected(node, what, "a 64-bit number"))?;
     Ok(int as u64)
 }
 

@@ -16,7 +16,7 @@ use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::printable::printable;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::v2;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use serde::Deserialize;
@@ -58,7 +58,7 @@ pub(super) fn read(path: &Path, file: InputFile, largest: u64) -> Result<Recordi
         segments: segments(&segments_path(path))?,
         remarks: vec!["Neither settings nor stacks were recorded.".to_owned()],
         // The first release that records times.
-        written_by: Releases::since(two(2)),
+        written_by: Releases::since(v2(2)),
         ..Recording::default()
     })
 }
@@ -79,8 +79,10 @@ fn entry(line: &str) -> Option<TraceEntry> {
 
 /// `NAME.final_segments.json.gz` of `NAME.csv.gz`.
 fn segments_path(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    let name = name.to_string_lossy();
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
     let plain = unpacked_name(&name);
     let ending = &name[plain.len()..];
     let plain = plain.strip_suffix(".csv").unwrap_or(plain);
@@ -110,18 +112,20 @@ fn segments(path: &Path) -> Result<Vec<SegmentInfo>, FileError> {
 
 impl Segment {
     fn info(self) -> Result<SegmentInfo, String> {
-        let blocks = self.blocks.into_iter();
-        let blocks = blocks.map(|(size, requested, state, address)| {
-            let known = BlockState::named(&state);
-            let state = known.ok_or_else(|| {
-                format!(
-                    "unknown state of a block: '{state}'",
-                    state = printable(state)
-                )
-            })?;
-            let address = DeviceAddr(address);
-            Ok::<_, String>(BlockInfo::new(address, size, requested, state))
-        });
+        let blocks = self
+            .blocks
+            .into_iter()
+            .map(|(size, requested, state, address)| {
+                let known = BlockState::named(&state);
+                let state = known.ok_or_else(|| {
+                    format!(
+                        "unknown state of a block: '{state}'",
+                        state = printable(state)
+                    )
+                })?;
+                let address = DeviceAddr(address);
+                Ok::<_, String>(BlockInfo::new(address, size, requested, state))
+            });
         Ok(SegmentInfo {
             device: 0,
             address: DeviceAddr(self.address),

@@ -20,8 +20,10 @@ pub(super) enum Form {
 
 impl Form {
     pub(super) fn of(start: &[u8]) -> Option<Self> {
-        let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-        let text = text.trim_ascii_start();
+        let text = start
+            .strip_prefix(b"\xef\xbb\xbf")
+            .unwrap_or(start)
+            .trim_ascii_start();
         let tag = text.get(..5).unwrap_or_default().to_ascii_lowercase();
         match text.first()? {
             b'{' | b'[' => Some(Self::Json),
@@ -64,8 +66,9 @@ fn of_page(page: &[u8]) -> Result<Vec<u8>, String> {
                  (trace_plot or segment_plot) from PyTorch 2.1 or later, or the snapshot itself";
     let at = page.windows(KEY.len()).position(|window| window == KEY);
     let value = at.and_then(|at| page.get(at + KEY.len()..));
-    let value = value.and_then(|value| value.trim_ascii_start().strip_prefix(b"\""));
-    let value = value.ok_or(wrong)?;
+    let value = value
+        .and_then(|value| value.trim_ascii_start().strip_prefix(b"\""))
+        .ok_or(wrong)?;
     let len = value.iter().position(|&byte| byte == b'"');
     let text = value.get(..len.ok_or("the page ends inside its snapshot: it is truncated")?);
     DECODER

@@ -1,6 +1,6 @@
 //! The release of PyTorch that the line numbers of its source files show.
 
-use super::{Release, two};
+use super::{Release, v2};
 use crate::formats::snapshot::{Frame, Stack};
 
 /// A call that most stacks contain: the end of its file's name, and the function.
@@ -12,22 +12,22 @@ const CALLS: [(&str, &str); 3] = [
 
 /// The line of each call, in the last patch release of each release on PyPI; 0 where there is no such call.
 const LINES: [(Release, [u64; CALLS.len()]); 16] = [
-    (two(0), [0, 1501, 0]),
-    (two(1), [1518, 1527, 0]),
-    (two(2), [1511, 1520, 0]),
-    (two(3), [1532, 1541, 744]),
-    (two(4), [1553, 1562, 769]),
-    (two(5), [1736, 1747, 825]),
-    (two(6), [1739, 1750, 823]),
-    (two(7), [1751, 1762, 824]),
-    (two(8), [1773, 1784, 829]),
-    (two(9), [1775, 1786, 841]),
-    (two(10), [1776, 1787, 865]),
-    (two(11), [1779, 1790, 869]),
-    (two(12), [1778, 1789, 882]),
-    (two(13), [1778, 1789, 979]),
-    (two(14), [1783, 1794, 1072]),
-    (two(15), [1787, 1798, 0]),
+    (v2(0), [0, 1501, 0]),
+    (v2(1), [1518, 1527, 0]),
+    (v2(2), [1511, 1520, 0]),
+    (v2(3), [1532, 1541, 744]),
+    (v2(4), [1553, 1562, 769]),
+    (v2(5), [1736, 1747, 825]),
+    (v2(6), [1739, 1750, 823]),
+    (v2(7), [1751, 1762, 824]),
+    (v2(8), [1773, 1784, 829]),
+    (v2(9), [1775, 1786, 841]),
+    (v2(10), [1776, 1787, 865]),
+    (v2(11), [1779, 1790, 869]),
+    (v2(12), [1778, 1789, 882]),
+    (v2(13), [1778, 1789, 979]),
+    (v2(14), [1783, 1794, 1072]),
+    (v2(15), [1787, 1798, 0]),
 ];
 
 /// The first and the last release whose lines the stacks show. None if they show none or contradict each
@@ -73,11 +73,13 @@ mod tests {
 
     /// A stack of frames `FUNCTION LINE` in their files.
     fn of(frames: &str) -> Stack {
-        let frames = frames.split(", ").filter_map(|frame| frame.split_once(' '));
-        let frames = frames.map(|(name, line)| match name {
-            "_engine_run_backward" => format!("{name} @ /x/torch/autograd/graph.py:{line}\n"),
-            _ => format!("{name} @ C:\\x\\torch\\nn\\modules\\module.py:{line}\n"),
-        });
+        let frames = frames
+            .split(", ")
+            .filter_map(|frame| frame.split_once(' '))
+            .map(|(name, line)| match name {
+                "_engine_run_backward" => format!("{name} @ /x/torch/autograd/graph.py:{line}\n"),
+                _ => format!("{name} @ C:\\x\\torch\\nn\\modules\\module.py:{line}\n"),
+            });
         stack(&frames.collect::<String>())
     }
 

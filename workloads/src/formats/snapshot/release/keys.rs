@@ -1,6 +1,6 @@
 //! The keys that the settings strings of each release accept.
 
-use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::keys::{KEYS, Key};
 use coalesce_alloc::settings::written;
 
@@ -8,7 +8,7 @@ use super::Releases;
 use crate::catalog::Unknown;
 
 /// The first release that records a history as these snapshots contain it.
-const OLDEST: Release = two(0);
+const OLDEST: Release = v2(0);
 
 impl Releases {
     /// Whether every release in the range accepts this key in a settings string. PyTorch ends a program
@@ -40,8 +40,10 @@ pub fn unknown_key_hint(key: &str) -> Option<String> {
             "PyTorch has it {releases}; --torch names a release"
         ));
     }
-    let keys = KEYS.iter().map(|key| key.name);
-    let keys = keys.filter(|key| Releases::REFERENCE.know(key));
+    let keys = KEYS
+        .iter()
+        .map(|key| key.name)
+        .filter(|key| Releases::REFERENCE.know(key));
     let unknown = Unknown::new(key, keys);
     let nearest = unknown.nearest()?;
     Some(format!("did you mean '{nearest}'?"))
@@ -76,7 +78,7 @@ mod tests {
         };
         assert!(range(Some(until)).know(key.name));
         assert!(!range(None).know(key.name));
-        let later = two(until.minor + 1);
+        let later = v2(until.minor + 1);
         assert!(!range(Some(later)).know(key.name));
     }
 

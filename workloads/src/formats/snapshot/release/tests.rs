@@ -9,8 +9,8 @@ use crate::formats::snapshot::fixture::stack;
 /// The releases 2.`from` and later, before 2.`before`.
 fn range(from: Option<u16>, before: Option<u16>, evidence: ReleaseEvidence) -> Releases {
     Releases {
-        from: from.map(two),
-        before: before.map(two),
+        from: from.map(v2),
+        before: before.map(v2),
         evidence,
     }
 }
@@ -79,8 +79,8 @@ fn of_the_releases_that_decide_alike_the_newest_is_tried() {
         written_by: releases,
         ..Recording::default()
     };
-    assert_eq!(recording(Releases::default()).release(), two(11));
-    assert_eq!(recording(Releases::since(two(12))).release(), two(15));
+    assert_eq!(recording(Releases::default()).release(), v2(11));
+    assert_eq!(recording(Releases::since(v2(12))).release(), v2(15));
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn a_range_is_told_with_its_evidence() {
         Releases::REFERENCE.to_string(),
         "PyTorch 2.15, the release of the reference"
     );
-    assert_eq!(Releases::given(two(9)).to_string(), "PyTorch 2.9, as given");
-    let named = Releases::named(two(9));
+    assert_eq!(Releases::given(v2(9)).to_string(), "PyTorch 2.9, as given");
+    let named = Releases::named(v2(9));
     assert_eq!(named.to_string(), "PyTorch 2.9, from the snapshot's keys");
     assert_eq!(
-        [8, 9, 10].map(|minor| named.contains(two(minor))),
+        [8, 9, 10].map(|minor| named.contains(v2(minor))),
         [false, true, false]
     );
 }
@@ -127,7 +127,7 @@ fn a_claim_narrows_a_range_unless_nothing_is_left() {
     let keys = range(Some(6), Some(10), ReleaseEvidence::Keys);
     let narrowed = |from: Option<u16>, before: Option<u16>| {
         let evidence = ReleaseEvidence::Stacks;
-        keys.narrowed(from.map(two), before.map(two), evidence)
+        keys.narrowed(from.map(v2), before.map(v2), evidence)
     };
     let stacks = |from, before| range(Some(from), Some(before), ReleaseEvidence::Stacks);
     assert_eq!(narrowed(Some(7), Some(9)), stacks(7, 9));
@@ -138,6 +138,6 @@ fn a_claim_narrows_a_range_unless_nothing_is_left() {
         [narrowed(Some(10), None), narrowed(None, Some(6))],
         [keys; 2]
     );
-    let open = Releases::since(two(6)).narrowed(None, None, ReleaseEvidence::Unknown);
-    assert_eq!(open, Releases::since(two(6)));
+    let open = Releases::since(v2(6)).narrowed(None, None, ReleaseEvidence::Unknown);
+    assert_eq!(open, Releases::since(v2(6)));
 }

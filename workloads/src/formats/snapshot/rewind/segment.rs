@@ -159,8 +159,9 @@ impl Segment {
     /// Marks the block as allocated again.
     pub(super) fn undo_free_request(&mut self, addr: DeviceAddr) -> Result<(), String> {
         let block = self.blocks.get_mut(&addr);
-        let block = block.filter(|block| block.state == BlockState::ActivePendingFree);
-        let block = block.ok_or("the free neither completes nor waits for a stream after it")?;
+        let block = block
+            .filter(|block| block.state == BlockState::ActivePendingFree)
+            .ok_or("the free neither completes nor waits for a stream after it")?;
         block.state = BlockState::ActiveAllocated;
         Ok(())
     }
@@ -215,8 +216,11 @@ impl Segment {
 
     /// The segment without `size` free bytes at `addr`: up to two runs.
     pub(super) fn without(&self, addr: DeviceAddr, size: u64) -> Result<Vec<Self>, String> {
-        let range = self.blocks.range(..=addr).next_back();
-        let range = range.filter(|(_, block)| block.is_free());
+        let range = self
+            .blocks
+            .range(..=addr)
+            .next_back()
+            .filter(|(_, block)| block.is_free());
         let end = addr.0.checked_add(size).map(DeviceAddr);
         let (Some((&start, range)), Some(end)) = (range, end) else {
             return Err("blocks of the pages are in use before they were mapped".to_owned());

@@ -146,8 +146,9 @@ type Block = (DeviceAddr, u64, BlockState);
 
 /// All blocks, by address.
 fn layout(segments: &[SegmentInfo]) -> Vec<Block> {
-    let blocks = segments.iter().flat_map(|segment| &segment.blocks);
-    let mut blocks: Vec<Block> = blocks
+    let mut blocks: Vec<Block> = segments
+        .iter()
+        .flat_map(|segment| &segment.blocks)
         .map(|block| (block.address, block.size, block.state))
         .collect();
     blocks.sort_by_key(|&(addr, ..)| addr);
@@ -172,8 +173,10 @@ fn reason(
         return format!("the allocator failed: {error}");
     }
     let wanted = recorded.last().filter(|last| last.action == Action::Alloc);
-    let ours = deviation.ours.last();
-    let ours = ours.filter(|last| last.action == Action::Alloc);
+    let ours = deviation
+        .ours
+        .last()
+        .filter(|last| last.action == Action::Alloc);
     match (call.kind, wanted, ours) {
         (CallKind::Malloc, Some(wanted), Some(ours)) if wanted.addr != ours.addr => {
             let there = describe_address(wanted.addr, segments, recorded);
@@ -238,10 +241,9 @@ fn candidates(
     let pool = segments
         .iter()
         .filter(|segment| segment.stream == request.stream && segment.kind == kind);
-    let free = pool
+    let mut free: Vec<Candidate> = pool
         .flat_map(|segment| &segment.blocks)
-        .filter(|block| !block.is_active());
-    let mut free: Vec<Candidate> = free
+        .filter(|block| !block.is_active())
         .map(|block| Candidate {
             addr: block.address,
             size: block.size,

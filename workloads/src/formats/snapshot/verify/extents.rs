@@ -145,8 +145,9 @@ mod tests {
 
     /// The extents of these entries: the address in MiB, and the size.
     fn extents(entries: &[(Action, u64, u64)]) -> Extents {
-        let entries = entries.iter();
-        let entries = entries.map(|&(action, addr, size)| entry(action, addr * MIB, size));
+        let entries = entries
+            .iter()
+            .map(|&(action, addr, size)| entry(action, addr * MIB, size));
         let recording = Recording {
             entries: entries.collect(),
             ..Recording::default()

@@ -165,8 +165,7 @@ impl Guesses {
         let calls = Arc::make_mut(&mut guesses.calls);
         let is_malloc = |kind| matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
         if is_malloc(call.kind) {
-            let entries = prepared.entries_of(call);
-            let mut entries = entries.iter();
+            let mut entries = prepared.entries_of(call).iter();
             let last = entries.rposition(|entry| entry.action.returns_memory())?;
             let Range { start, end } = call.entries();
             let split = start + last + 1;

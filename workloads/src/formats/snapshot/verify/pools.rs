@@ -83,8 +83,10 @@ impl GoneSegments {
             }
             before = Some(entry).filter(|entry| entry.action == Action::SegmentFree);
         }
-        let private = recording.segments.iter();
-        let private = private.filter(|segment| segment.pool != MempoolId::DEFAULT);
+        let private = recording
+            .segments
+            .iter()
+            .filter(|segment| segment.pool != MempoolId::DEFAULT);
         let kept = private.clone().filter_map(|segment| {
             let (_, taken_in) = taken.get(&segment.address)?;
             Some((*taken_in, segment.pool))
@@ -271,28 +273,33 @@ impl Pools {
     ) -> impl Iterator<Item = Assignment> + 'a {
         use Together::{Alone, Returned, ReturnedInPart, ReturnedLater, Taken, TakenAndReturned};
         let likely = [TakenAndReturned, Taken, ReturnedInPart].into_iter();
-        let likely = likely.flat_map(move |how| {
-            suspects.iter().map(move |keys| {
-                let mut guess = self.assigned.clone();
-                for &key in keys {
-                    let pool = gone.likely_pool(key, &guess);
-                    assign(&mut guess, key, pool, gone.together(key, how));
-                }
-                guess
+        let mut likely: Vec<Assignment> = likely
+            .flat_map(move |how| {
+                suspects.iter().map(move |keys| {
+                    let mut guess = self.assigned.clone();
+                    for &key in keys {
+                        let pool = gone.likely_pool(key, &guess);
+                        assign(&mut guess, key, pool, gone.together(key, how));
+                    }
+                    guess
+                })
             })
-        });
-        let mut likely: Vec<Assignment> = likely.collect();
+            .collect();
         likely.sort_by_key(|guess| pools_of(guess).len());
-        let known = pools_of(&self.assigned).into_iter().rev();
-        let known = known.map(|pool| (pool, [Alone, ReturnedLater, Returned]));
+        let known = pools_of(&self.assigned)
+            .into_iter()
+            .rev()
+            .map(|pool| (pool, [Alone, ReturnedLater, Returned]));
         let new = (
             gone.new_pool(&self.assigned),
             [ReturnedLater, Returned, Alone],
         );
         let ways: Vec<(MempoolId, [Together; 3])> = known.chain([new]).collect();
         let others = suspects.iter().flatten().flat_map(move |&key| {
-            let ways = ways.clone().into_iter();
-            let ways = ways.flat_map(|(pool, hows)| hows.map(|how| (pool, how)));
+            let ways = ways
+                .clone()
+                .into_iter()
+                .flat_map(|(pool, hows)| hows.map(|how| (pool, how)));
             ways.map(move |(pool, how)| {
                 let mut guess = self.assigned.clone();
                 assign(&mut guess, key, pool, gone.together(key, how));
@@ -337,8 +344,9 @@ fn suspects(
     ours: &[TraceEntry],
 ) -> Vec<Vec<Key>> {
     let returned = |entries: &[TraceEntry]| -> Vec<DeviceAddr> {
-        let entries = entries.iter();
-        let entries = entries.filter(|entry| entry.action == Action::SegmentFree);
+        let entries = entries
+            .iter()
+            .filter(|entry| entry.action == Action::SegmentFree);
         entries.map(|entry| entry.addr).collect()
     };
     let returned_as_recorded: BTreeSet<_> = returned(recorded).into_iter().collect();

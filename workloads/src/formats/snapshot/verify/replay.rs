@@ -61,8 +61,11 @@ impl<'a> Replay<'a> {
         }
         // It is unknown whether the first completion was requested before the first entry or by it:
         // `make` requests it.
-        let first = prepared.recording.entries.first();
-        let first = first.filter(|entry| entry.action == Action::FreeCompleted);
+        let first = prepared
+            .recording
+            .entries
+            .first()
+            .filter(|entry| entry.action == Action::FreeCompleted);
         let mut pending = Vec::new();
         for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
             if block.state == BlockState::ActivePendingFree {
@@ -168,18 +171,20 @@ impl<'a> Replay<'a> {
         if !recorded.iter().any(|entry| entry.action.takes_memory()) {
             return;
         }
-        let places = recorded.iter().filter_map(|entry| match entry.action {
-            Action::SegmentAlloc => Some(Placement {
-                bytes: Some(entry.size),
-                addr: entry.addr,
-            }),
-            Action::SegmentMap if !answers.is_reserved(entry.addr) => Some(Placement {
-                bytes: None,
-                addr: entry.addr,
-            }),
-            _ => None,
-        });
-        let places: Vec<Placement> = places.collect();
+        let places: Vec<Placement> = recorded
+            .iter()
+            .filter_map(|entry| match entry.action {
+                Action::SegmentAlloc => Some(Placement {
+                    bytes: Some(entry.size),
+                    addr: entry.addr,
+                }),
+                Action::SegmentMap if !answers.is_reserved(entry.addr) => Some(Placement {
+                    bytes: None,
+                    addr: entry.addr,
+                }),
+                _ => None,
+            })
+            .collect();
         device.driver_mut().follow_recording(places);
     }
 
@@ -228,11 +233,14 @@ impl<'a> Replay<'a> {
         if !self.has_private_pools {
             return MempoolId::DEFAULT;
         }
-        let gone = recording.entry_pools.is_empty().then_some(entry);
-        let gone = gone.and_then(|entry| {
-            let addr = recording.entries.get(entry)?.addr;
-            self.pools.around(&self.prepared.gone, addr, entry)
-        });
+        let gone = recording
+            .entry_pools
+            .is_empty()
+            .then_some(entry)
+            .and_then(|entry| {
+                let addr = recording.entries.get(entry)?.addr;
+                self.pools.around(&self.prepared.gone, addr, entry)
+            });
         gone.unwrap_or_else(|| recording.pool_of(entry))
     }
 

@@ -58,8 +58,9 @@ impl Tails {
         let Some((before, range)) = neighbourhood(placed.addr, segments) else {
             return false;
         };
-        let past = prepared.recording.entries[..call].iter();
-        let mut past = past.filter(|entry| entry.addr == before);
+        let mut past = prepared.recording.entries[..call]
+            .iter()
+            .filter(|entry| entry.addr == before);
         let lives_on = past.all(|entry| entry.action != Action::FreeCompleted);
         let wanted = size::round_size(placed.size, &prepared.settings);
         let too_much = wanted.and_then(|wanted| range.checked_sub(wanted));

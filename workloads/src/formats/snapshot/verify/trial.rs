@@ -48,8 +48,10 @@ pub(super) struct Attempt {
 impl Attempt {
     /// The first entry of the call that deviated; the maximum if none did.
     pub(super) fn reach(&self) -> usize {
-        let call = self.stopped.as_ref();
-        let call = call.and_then(|&(index, _)| self.guesses.calls.get(index));
+        let call = self
+            .stopped
+            .as_ref()
+            .and_then(|&(index, _)| self.guesses.calls.get(index));
         call.map_or(usize::MAX, |call| call.entries().start)
     }
 }
@@ -67,8 +69,7 @@ impl Trial<'_> {
 
     /// The state before the first entry.
     pub(super) fn begin(&self, guesses: &Guesses) -> Result<Replay<'_>, RecordingError> {
-        let replay = Replay::new(self.prepared, guesses);
-        let mut replay = replay.map_err(RecordingError::Start)?;
+        let mut replay = Replay::new(self.prepared, guesses).map_err(RecordingError::Start)?;
         let share = |limit: u64| limit as f64 / guesses.memory as f64;
         if let Some(fraction) = self.fraction.or(self.limit.map(share)) {
             let limited = replay.set_limit(fraction);

@@ -113,8 +113,12 @@ impl<'a> KnownPools<'a> {
 
     /// The pool of an entry about a block or a segment.
     fn of_entry(&self, entry: usize) -> MempoolId {
-        let addr = self.recording.entries.get(entry).map(|entry| entry.addr);
-        let addr = addr.filter(|_| !self.has_entry_pools());
+        let addr = self
+            .recording
+            .entries
+            .get(entry)
+            .map(|entry| entry.addr)
+            .filter(|_| !self.has_entry_pools());
         let returned = addr.and_then(|addr| self.returned.around(&self.gone, addr, entry));
         returned.unwrap_or_else(|| self.recording.pool_of(entry))
     }

@@ -71,8 +71,9 @@ fn requests_and_uses_have_a_limit_of_streams() {
         let mut found = Ok(());
         let mut stream = 64;
         while found.is_ok() && stream < 10_000 {
-            let text = line.replace("ID", &stream.to_string());
-            let text = text.replace("STREAM", &stream.to_string());
+            let text = line
+                .replace("ID", &stream.to_string())
+                .replace("STREAM", &stream.to_string());
             found = live.check(&Event::parse(&text).unwrap());
             stream += 1;
         }

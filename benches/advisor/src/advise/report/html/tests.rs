@@ -113,8 +113,8 @@ fn the_replays_decode_to_what_they_were() {
         let replays: Value = serde_json::from_str(content(&page, "replays")).unwrap();
         assert_eq!(replays[0]["conf"], request.present);
         assert_eq!(replays.as_array().unwrap().len(), 2);
-        let evidence = Evidence::gather(request.subject(request.reactive, request.present));
-        let evidence = evidence.unwrap();
+        let evidence =
+            Evidence::gather(request.subject(request.reactive, request.present)).unwrap();
         let expected = View::of(&evidence).unwrap().bytes("<program>").unwrap();
         assert_eq!(inflated(&page, "replay-0"), expected);
         let frames: Value = serde_json::from_slice(&inflated(&page, "frames")).unwrap();

@@ -25,12 +25,12 @@ fn advice(mib: u64) -> Advice {
     };
     let workload = Cached::of(&Written(program)).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let advice = advise(&AdviceRequest {
+    let mut advice = advise(&AdviceRequest {
         conditions: ReplayConditions::on(mib * MIB),
         sources: &["device memory: as told".to_owned()],
         ..request(&workload, &profile)
-    });
-    let mut advice = advice.unwrap();
+    })
+    .unwrap();
     advice.search.seconds = 1.0;
     advice
 }

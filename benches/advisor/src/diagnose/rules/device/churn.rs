@@ -92,8 +92,9 @@ mod tests {
 
     #[test]
     fn collected_memory_is_needed_again() {
-        let found = COLLECTED.find(rule, |program| train(program, |step| 20 + 2 * step));
-        let found = found.unwrap();
+        let found = COLLECTED
+            .find(rule, |program| train(program, |step| 20 + 2 * step))
+            .unwrap();
         assert!(
             found.remedy.contains("garbage_collection_threshold"),
             "{}",

@@ -17,10 +17,10 @@ const TAKEN_PERCENT: u64 = 5;
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let log = &evidence.log;
     let warm = evidence.steps.as_ref()?.warm();
-    let emptying = warm
+    let emptying: Vec<&Range<u64>> = warm
         .iter()
-        .filter(|step| log.emptied.iter().any(|event| step.contains(event)));
-    let emptying: Vec<&Range<u64>> = emptying.collect();
+        .filter(|step| log.emptied.iter().any(|event| step.contains(event)))
+        .collect();
     let taken_in = |step: &&Range<u64>| log.born_in(step).iter().map(|a| a.taken).sum::<u64>();
     let taken: u64 = emptying.iter().map(taken_in).sum();
     let per_step = taken.checked_div(emptying.len() as u64)?;

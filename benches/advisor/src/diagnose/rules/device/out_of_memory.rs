@@ -64,9 +64,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             let allocation = evidence.log.allocations.get(index)?;
             Some((index, allocation.bytes))
         });
-        let subject = match raise.is_empty() {
-            true => "device is too small",
-            false => "limit of the process is too low",
+        let subject = if raise.is_empty() {
+            "device is too small"
+        } else {
+            "limit of the process is too low"
         };
         return Some(Finding {
             rule: NAME,
@@ -181,8 +182,9 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
         }
         Some(_) => {
             let limit = evidence.subject.conditions.limit;
-            let limit = limit.map(|limit| format!(" under a limit of {}", amount(limit)));
-            let limit = limit.unwrap_or_default();
+            let limit = limit
+                .map(|limit| format!(" under a limit of {}", amount(limit)))
+                .unwrap_or_default();
             (format!("{} does not help{limit}", capitalised(&name)), None)
         }
         None if evidence.subject.workload.start().is_some() => {

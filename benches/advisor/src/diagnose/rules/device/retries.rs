@@ -22,9 +22,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let helps = trial.ooms == 0 && trial.measures.retries < retries;
     let less = "Reduce the memory needed at one time: a smaller batch, or torch.utils.checkpoint"
         .to_owned();
-    let remedy = match helps {
-        true => format!("{less}. {SEE_ADVISE}"),
-        false => less,
+    let remedy = if helps {
+        format!("{less}. {SEE_ADVISE}")
+    } else {
+        less
     };
     let unit = Unit::of(roomy);
     Some(Finding {
@@ -124,14 +125,15 @@ mod tests {
     /// Segments that grow by whole pages need 120 MiB for two tensors of 44 MiB.
     #[test]
     fn other_settings_let_a_request_fail() {
-        let found = Scene("", 100 * MIB, None).find(rule, |program| {
-            (6..10).for_each(|n| program.scratch(10 * n * MIB, "growing"));
-            program.empty_cache();
-            hold(program, 1, 44 * MIB);
-            let other = program.alloc_on(1, 44 * MIB, "other");
-            program.hold(other);
-        });
-        let found = found.unwrap();
+        let found = Scene("", 100 * MIB, None)
+            .find(rule, |program| {
+                (6..10).for_each(|n| program.scratch(10 * n * MIB, "growing"));
+                program.empty_cache();
+                hold(program, 1, 44 * MIB);
+                let other = program.alloc_on(1, 44 * MIB, "other");
+                program.hold(other);
+            })
+            .unwrap();
         assert_eq!(found.conf, None);
         assert!(!found.remedy.contains("advise"), "{}", found.remedy);
     }

@@ -30,11 +30,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .iter()
         .flat_map(|segment| &segment.blocks)
         .filter(|b| b.is_active());
-    let live = blocks.filter_map(|block| {
-        let index = *evidence.peak.live.get(&block.address)?;
-        Some((index, evidence.log.allocations.get(index)?.bytes))
-    });
-    let live: Vec<(usize, u64)> = live.collect();
+    let live: Vec<(usize, u64)> = blocks
+        .filter_map(|block| {
+            let index = *evidence.peak.live.get(&block.address)?;
+            Some((index, evidence.log.allocations.get(index)?.bytes))
+        })
+        .collect();
     Some(Finding {
         rule: "small_pool",
         headline: format!(

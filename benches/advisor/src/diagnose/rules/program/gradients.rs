@@ -82,8 +82,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let half: u64 = halves.iter().map(|(bytes, number)| bytes * number).sum();
     let flat = updates
         .windows(2)
-        .map(|pair| renewed_of_any_size(evidence, pair[0], pair[1]));
-    let flat = flat.max().unwrap_or(0);
+        .map(|pair| renewed_of_any_size(evidence, pair[0], pair[1]))
+        .max()
+        .unwrap_or(0);
     if !evidence.is_significant(kept.bytes)
         || kept.bytes < half / 100 * MATCHED_PERCENT
         || flat * 2 >= kept.bytes

@@ -108,15 +108,21 @@ fn dropped_together(evidence: &Evidence<'_>, run: &PhaseRun) -> Option<u64> {
         let tag = log.tags.get(a.tag as usize);
         a.failed || tag.is_some_and(|tag| tag.starts_with(FAILED))
     };
-    let failure = log.allocations.iter().find(|a| failed(a));
-    let failure = failure.map_or(u64::MAX, |a| a.born);
+    let failure = log
+        .allocations
+        .iter()
+        .find(|a| failed(a))
+        .map_or(u64::MAX, |a| a.born);
     kept.retain(|a| a.freed < failure);
     kept.sort_unstable_by_key(|a| a.freed);
     let no_request_between =
         |a: &&Allocation, b: &&Allocation| log.born_in(&(a.freed..b.freed)).is_empty();
     let groups = kept.chunk_by(no_request_between);
-    let dropped = groups.filter(|group| group.len() >= DROPPED_TOGETHER);
-    let dropped: u64 = dropped.flatten().map(|a| a.bytes).sum();
+    let dropped: u64 = groups
+        .filter(|group| group.len() >= DROPPED_TOGETHER)
+        .flatten()
+        .map(|a| a.bytes)
+        .sum();
     let is_graph = evidence.is_significant(dropped)
         && total >= requested / 100 * KEPT_PERCENT
         && dropped >= total / 100 * DROPPED_PERCENT;

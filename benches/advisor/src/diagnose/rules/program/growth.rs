@@ -35,9 +35,10 @@ const PER_MILLE: u64 = 1;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = evidence.steps.as_ref()?;
-    let fewest = match steps.is_announced() || steps.trains() {
-        true => FEWEST_STEPS,
-        false => FEWEST_INFERRED,
+    let fewest = if steps.is_announced() || steps.trains() {
+        FEWEST_STEPS
+    } else {
+        FEWEST_INFERRED
     };
     if steps.events.len() < fewest {
         return None;
@@ -49,8 +50,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         let kept = born.filter(|(_, a)| a.is_live_after(last));
         kept.map(|(index, a)| (index, a.bytes)).collect::<Vec<_>>()
     };
-    let kept = between.iter().map(|step| total(&kept_in(step.clone())));
-    let kept: Vec<u64> = kept.collect();
+    let kept: Vec<u64> = between
+        .iter()
+        .map(|step| total(&kept_in(step.clone())))
+        .collect();
     let (least, most) = (*kept.iter().min()?, *kept.iter().max()?);
     let peak = evidence.measures.peak_requested_bytes;
     if least < (peak / 1000 * PER_MILLE).max(1) || least < most / 2 {
@@ -113,15 +116,16 @@ mod tests {
 
     #[test]
     fn losses_are_kept_in_a_list() {
-        let found = ROOMY.find(rule, |program| {
-            for step in 0..6 {
-                program.mark(&format!("step {step}"));
-                program.scratch(100 * MIB, "mm");
-                let loss = program.alloc(3 * MIB, "loss");
-                program.hold(loss);
-            }
-        });
-        let found = found.unwrap();
+        let found = ROOMY
+            .find(rule, |program| {
+                for step in 0..6 {
+                    program.mark(&format!("step {step}"));
+                    program.scratch(100 * MIB, "mm");
+                    let loss = program.alloc(3 * MIB, "loss");
+                    program.hold(loss);
+                }
+            })
+            .unwrap();
         assert_eq!(
             found.bytes,
             4 * 3 * MIB,

@@ -95,16 +95,16 @@ fn passes<'e>(evidence: &'e Evidence<'_>, step: &Range<u64>) -> Option<Passes<'e
     if !next.tag.to_ascii_lowercase().contains("backward") {
         return None;
     }
-    let bounds = run
+    let bounds: Vec<u64> = run
         .iter()
         .chain([next])
-        .map(|mark| evidence.log.level(mark.event).requested);
-    let bounds: Vec<u64> = bounds.collect();
-    let rises = bounds
+        .map(|mark| evidence.log.level(mark.event).requested)
+        .collect();
+    let rises: Vec<u64> = bounds
         .iter()
         .zip(bounds.iter().skip(1))
-        .map(|(a, b)| b.checked_sub(*a));
-    let rises: Vec<u64> = rises.collect::<Option<_>>()?;
+        .map(|(a, b)| b.checked_sub(*a))
+        .collect::<Option<_>>()?;
     let (least, most) = (*rises.iter().min()?, *rises.iter().max()?);
     (least >= most / 2 && least > 0).then(|| Passes {
         name: &begin.tag,

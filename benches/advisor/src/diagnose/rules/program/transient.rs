@@ -46,16 +46,15 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if high > FEW_EVENTS.max(log.levels.len() * BRIEF_PERCENT / 100) {
         return None;
     }
-    let (born_from, freed_by, description) = match boundaries.is_empty() {
-        true => (
+    let (born_from, freed_by, description) = if boundaries.is_empty() {
+        (
             0,
             end_of_peak(evidence, event, usual),
             "in 99 % of all events",
-        ),
-        false => {
-            let (start, end) = phase_around(evidence, event);
-            (start, end, "at the phase boundaries")
-        }
+        )
+    } else {
+        let (start, end) = phase_around(evidence, event);
+        (start, end, "at the phase boundaries")
     };
     let is_transient = |a: &Allocation| a.is_live_after(event) && a.freed < freed_by;
     let born = evidence.born_in(born_from..event + 1);
@@ -157,15 +156,16 @@ mod tests {
 
     #[test]
     fn a_temporary_tensor_within_a_phase() {
-        let found = ROOMY.find(rule, |program| {
-            hold(program, 8, 10 * MIB);
-            program.mark("forward");
-            hold(program, 8, 10 * MIB);
-            program.mark("backward");
-            program.scratch(60 * MIB, "log_softmax_backward");
-            program.mark("optimizer");
-        });
-        let found = found.unwrap();
+        let found = ROOMY
+            .find(rule, |program| {
+                hold(program, 8, 10 * MIB);
+                program.mark("forward");
+                hold(program, 8, 10 * MIB);
+                program.mark("backward");
+                program.scratch(60 * MIB, "log_softmax_backward");
+                program.mark("optimizer");
+            })
+            .unwrap();
         assert_eq!(found.bytes, 60 * MIB);
         assert_eq!(found.stacks[0].tag, "log_softmax_backward");
         assert!(

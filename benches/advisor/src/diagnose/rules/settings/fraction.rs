@@ -39,9 +39,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     const KEY: &str = "per_process_memory_fraction";
     let is_set = evidence.subject.conf.contains(KEY);
-    let name = match is_set {
-        true => KEY,
-        false => "The limit of the process",
+    let name = if is_set {
+        KEY
+    } else {
+        "The limit of the process"
     };
     Some(Finding {
         rule: "fraction",
@@ -68,11 +69,12 @@ mod tests {
 
     #[test]
     fn the_device_has_room() {
-        let found = HALF.find(rule, |program| {
-            hold(program, 1, 90 * MIB);
-            hold(program, 1, 2 * MIB);
-        });
-        let found = found.unwrap();
+        let found = HALF
+            .find(rule, |program| {
+                hold(program, 1, 90 * MIB);
+                hold(program, 1, 2 * MIB);
+            })
+            .unwrap();
         assert!(
             found.headline.contains("110.0 MiB of the device is free"),
             "{}",

@@ -73,8 +73,10 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|(_, a)| a.bytes > SMALL_LIMIT);
     let requested: u64 = large.clone().map(|(_, a)| a.bytes).sum();
     let is_unrounded = |bytes: u64| evidence.settings.roundup().of(bytes) <= 1;
-    let gaps = large.filter(|(_, a)| is_unrounded(a.bytes) && !is_intended(a.bytes));
-    let gaps: Vec<(usize, u64)> = gaps.map(|(index, a)| (index, a.bytes)).collect();
+    let gaps: Vec<(usize, u64)> = large
+        .filter(|(_, a)| is_unrounded(a.bytes) && !is_intended(a.bytes))
+        .map(|(index, a)| (index, a.bytes))
+        .collect();
     let unrounded = total(&gaps);
     if unrounded == 0 || unrounded < requested / 100 * UNROUNDED_PERCENT {
         return None;

@@ -6,8 +6,9 @@ use crate::diagnose::testing::{MIB, Scene, hold, lines, several};
 
 #[test]
 fn more_is_requested_than_the_device_has() {
-    let found = Scene("", 100 * MIB, None).find(rule, |program| hold(program, 2, 60 * MIB));
-    let found = found.unwrap();
+    let found = Scene("", 100 * MIB, None)
+        .find(rule, |program| hold(program, 2, 60 * MIB))
+        .unwrap();
     assert_eq!(found.bytes, 20 * MIB);
     assert!(
         found.headline.contains("no setting helps"),
@@ -52,8 +53,9 @@ fn the_segment_is_larger_than_the_request() {
 #[test]
 fn a_limit_of_the_process_is_named() {
     let limited = Scene("per_process_memory_fraction:0.25", 400 * MIB, None);
-    let found = limited.find(rule, |program| hold(program, 2, 60 * MIB));
-    let found = found.unwrap();
+    let found = limited
+        .find(rule, |program| hold(program, 2, 60 * MIB))
+        .unwrap();
     assert_eq!(found.bytes, 20 * MIB);
     assert_eq!(
         found.headline,
@@ -349,12 +351,13 @@ fn expandable_segments_would_help() {
 
 #[test]
 fn several_requests_fail() {
-    let found = Scene("", 100 * MIB, None).find(rule, |program| {
-        program.scratch(500 * MIB, "probe");
-        program.scratch(600 * MIB, "probe");
-        program.scratch(8 * MIB, "mm");
-    });
-    let found = found.unwrap();
+    let found = Scene("", 100 * MIB, None)
+        .find(rule, |program| {
+            program.scratch(500 * MIB, "probe");
+            program.scratch(600 * MIB, "probe");
+            program.scratch(8 * MIB, "mm");
+        })
+        .unwrap();
     assert!(
         found.evidence[0].ends_with("; 2 requests fail in total"),
         "{}",

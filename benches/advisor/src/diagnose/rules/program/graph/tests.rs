@@ -5,15 +5,16 @@ use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, hold, lines};
 
 #[test]
 fn the_activations_of_each_token_stay() {
-    let found = ROOMY.find(rule, |program| {
-        for _ in 0..12 {
-            program.mark("decode");
-            program.scratch(MIB, "softmax");
-            let activation = program.alloc(3 * MIB, "linear");
-            program.hold(activation);
-        }
-    });
-    let found = found.unwrap();
+    let found = ROOMY
+        .find(rule, |program| {
+            for _ in 0..12 {
+                program.mark("decode");
+                program.scratch(MIB, "softmax");
+                let activation = program.alloc(3 * MIB, "linear");
+                program.hold(activation);
+            }
+        })
+        .unwrap();
     assert_eq!(found.bytes, 10 * 3 * MIB);
     assert!(found.remedy.contains("inference_mode"), "{}", found.remedy);
 }

@@ -7,11 +7,12 @@ use crate::diagnose::testing::{MIB, Scene, burst, hold, lines, recording, severa
 #[test]
 fn a_large_free_block_serves_no_smaller_request() {
     let limited = Scene::with_conf("max_split_size_mb:64");
-    let found = limited.find(costly, |program| {
-        program.scratch(100 * MIB, "large");
-        burst(program, 4, 25 * MIB);
-    });
-    let found = found.unwrap();
+    let found = limited
+        .find(costly, |program| {
+            program.scratch(100 * MIB, "large");
+            burst(program, 4, 25 * MIB);
+        })
+        .unwrap();
     assert!(found.bytes >= 100 * MIB, "{}", found.bytes);
     assert_eq!(found.conf.as_deref(), Some(""));
     let all_active = limited.find(costly, |program| {

@@ -6,12 +6,12 @@ use crate::surroundings::Change;
 /// A workload without kernels: the work of a stream is complete at once, even where the workload says that it takes longer.
 /// A GPU on which only the calls of the allocator are replayed behaves like this.
 #[derive(Clone, Copy)]
-pub struct Prompt<'a> {
+pub struct NeverBusy<'a> {
     /// The workload.
     pub workload: &'a dyn Workload,
 }
 
-impl Workload for Prompt<'_> {
+impl Workload for NeverBusy<'_> {
     fn name(&self) -> &str {
         self.workload.name()
     }
@@ -56,8 +56,8 @@ mod tests {
         let late = presets::build("streams_late", Table::new()).unwrap();
         let (changes, others) = pending(&*late);
         assert!(changes > 0);
-        let prompt = Prompt { workload: &*late };
-        assert_eq!(pending(&prompt), (0, others));
-        assert_eq!(prompt.name(), late.name());
+        let never_busy = NeverBusy { workload: &*late };
+        assert_eq!(pending(&never_busy), (0, others));
+        assert_eq!(never_busy.name(), late.name());
     }
 }
