@@ -10,7 +10,7 @@
 //! use coalesce_alloc::settings::Settings;
 //! use coalesce_workloads::{Input, Measures, replay};
 //!
-//! let input = Input::open(&Source::named("churn"), None)?; // a file, a preset or a family
+//! let input = Input::open(&"churn".into(), None)?; // a file, a preset or a family
 //! let device = SimDevice::new(&SimConfig::with_capacity(80 << 30));
 //! let mut allocator = PyTorch::new(device, Settings::default());
 //! replay(&*input.workload, &mut allocator, &mut ())?;

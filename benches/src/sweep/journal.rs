@@ -236,7 +236,8 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_link_has_the_journal_of_its_file() {
-        let folder = tempfile::tempdir().unwrap().path().canonicalize().unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().canonicalize().unwrap();
         let (file, link) = (folder.join("out.csv"), folder.join("link.csv"));
         fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();

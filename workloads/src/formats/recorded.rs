@@ -15,6 +15,8 @@ pub(super) const KEY: &str = "coalesce";
 /// What the header tells.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
+// What messages about a header of another type call it.
+#[serde(expecting = "struct Recorded")]
 pub(super) struct RecordedHeader {
     /// Requests that failed when recorded.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -131,7 +131,7 @@ fn invalid_requests_are_reported() {
             .malloc(ordinal, bytes, StreamId::DEFAULT)
             .unwrap_err()
     };
-    let why = "cannot use device 2: only v2 devices";
+    let why = "cannot use device 2: only two devices";
     assert_eq!(fail(2, 1), Failure::new(why));
     assert_eq!(fail(-1, 1), Failure::new("no device -1"));
     assert_eq!(fail(128, 1), Failure::new("no device 128"));
