@@ -133,7 +133,7 @@ pub(super) fn of_section(file: InputFile, section: usize) -> Result<TraceFile, F
         let conditions = recorded.conditions()?;
         let start = recorded.start(reader.start()?)?;
         Ok(TraceFile {
-            is_binary: true,
+            send: emit,
             name: stem(origin.path()),
             origin: origin.clone(),
             header,
@@ -150,7 +150,7 @@ pub(super) fn of_section(file: InputFile, section: usize) -> Result<TraceFile, F
 }
 
 /// Sends all operations of a binary trace.
-pub(super) fn emit(trace: &TraceFile, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+fn emit(trace: &TraceFile, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
     let file = InputFile::of(trace.origin.clone())?;
     let mut reader = Reader::new(file.into_content(), trace.budget);
     let mut read = || {

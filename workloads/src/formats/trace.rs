@@ -84,7 +84,6 @@ use serde_json::{Map, Value};
 use self::event::{Event, LiveIds};
 use self::start::{StartLines, is_of_start};
 pub use self::write::{write, write_devices};
-use super::binary;
 use super::file::{FileError, InputFile, Lines};
 use super::scopes::Scopes;
 use super::sections::Sections;
@@ -100,9 +99,10 @@ use crate::start::parts::PER_PART;
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
 /// A trace in a file, as text or [in binary form](super::binary).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct TraceFile {
-    pub(super) is_binary: bool,
+    /// Sends all operations of a trace in this form.
+    pub(super) send: fn(&Self, &mut dyn Sink) -> Result<(), WorkloadError>,
     pub(super) origin: Origin,
     pub(super) name: String,
     pub(super) header: Map<String, Value>,
@@ -151,7 +151,7 @@ impl TraceFile {
             .start(parts.0)
             .map_err(|reason| FileError::new(origin.path(), reason))?;
         Ok(Self {
-            is_binary: false,
+            send: Self::send_text,
             name: stem(origin.path()),
             header,
             devices,
@@ -164,28 +164,7 @@ impl TraceFile {
         })
     }
 
-    /// The description that the recorder wrote.
-    #[must_use]
-    pub fn header(&self) -> &Map<String, Value> {
-        &self.header
-    }
-
-    /// The numbers of the devices of a trace of several, in the order of their sections.
-    #[must_use]
-    pub fn devices(&self) -> &[u32] {
-        &self.devices
-    }
-}
-
-impl Workload for TraceFile {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        if self.is_binary {
-            return binary::emit(self, sink);
-        }
+    fn send_text(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut lines = InputFile::of(self.origin.clone())?.lines();
         read_header(&mut lines)?;
         let file = self.origin.path();
@@ -224,6 +203,28 @@ impl Workload for TraceFile {
             )
             .into()),
         }
+    }
+
+    /// The description that the recorder wrote.
+    #[must_use]
+    pub fn header(&self) -> &Map<String, Value> {
+        &self.header
+    }
+
+    /// The numbers of the devices of a trace of several, in the order of their sections.
+    #[must_use]
+    pub fn devices(&self) -> &[u32] {
+        &self.devices
+    }
+}
+
+impl Workload for TraceFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        (self.send)(self, sink)
     }
 
     fn start(&self) -> Option<&Arc<StartState>> {
