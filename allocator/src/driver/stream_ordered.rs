@@ -35,14 +35,14 @@ pub trait StreamOrdered {
     /// Allocates `bytes` for later work on `stream` (`cudaMallocAsync`).
     ///
     /// # Errors
-    /// [`DriverError::OutOfMemory`] if neither the pool nor the device has enough.
+    /// [`DriverError::OutOfMemory`](super::DriverError::OutOfMemory) if neither the pool nor the device has enough.
     fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Status<DeviceAddr>;
 
     /// Returns an allocation of [`StreamOrdered::pool_malloc`] to the pool, after the work that `stream`
     /// has now (`cudaFreeAsync`).
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if no live allocation of `bytes` from the pool starts at `addr`.
+    /// [`DriverError::InvalidValue`](super::DriverError::InvalidValue) if no live allocation of `bytes` from the pool starts at `addr`.
     fn pool_free(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status;
 
     /// Returns a stream that carries no other work. Memory used on several streams is freed on it after it

@@ -1,12 +1,12 @@
 //! How much memory each policy wastes, and what it costs to waste less: tables in Markdown.
 //!
-//! The programs are kept apart by where they come from ([`group`]): parameters of `quilt` were set on some of them, so only
+//! The programs are kept apart by where they come from (`group`): parameters of `quilt` were set on some of them, so only
 //! the others judge it.
 //!
-//! - [`headline`]: the recorded programs together, a line for each policy; [`groups`]: the same for each group;
-//! - [`ablation`]: a line for `quilt`, and for `quilt` without each of its mechanisms;
-//! - [`efficiency`], [`on_least`], [`late_calls`], [`steps`], [`driver_time`]: a line for each program, a column for each
-//!   policy; [`pools`]: the same for programs with private pools, compared with what the pools must keep.
+//! - `headline`: the recorded programs together, a line for each policy; `groups`: the same for each group;
+//! - `ablation`: a line for `quilt`, and for `quilt` without each of its mechanisms;
+//! - `efficiency`, `on_least`, `late_calls`, `steps`, `driver_time`: a line for each program, a column for each
+//!   policy; `pools`: the same for programs with private pools, compared with what the pools must keep.
 
 mod figures;
 pub mod group;
