@@ -137,8 +137,8 @@ FAULTS = [
     Fault(
         "retry ladder: oversize blocks are not tried first",
         f"{REFERENCE}/retry_ladder.rs",
-        "match self.release_available_cached_blocks(request)? {",
-        "match false {",
+        "if self.release_available_cached_blocks(request)? {",
+        "if false {",
     ),
     Fault(
         "limit: reserving exactly the limit is refused",
