@@ -43,8 +43,7 @@ type ByAddress = BTreeMap<DeviceAddr, Live>;
 /// - a *retry* is another driver call for memory after the device refused one within the same request.
 /// - a *segment* is one allocation from the device, or a page that small allocations share.
 ///
-/// The policy is boxed: compiling all of this for each policy over each driver would take longer than the rest of the
-/// crate, and a call through the box costs far less than a decision.
+/// The policy is boxed, so that this code is compiled once for each driver and not once more for each policy.
 pub struct Managed<D> {
     name: &'static str,
     policy: Box<dyn Policy>,

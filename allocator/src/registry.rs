@@ -75,7 +75,8 @@ macro_rules! policies {
             match name {
                 "pytorch" => Ok(Box::new(PyTorch::new(driver, reference_settings(conf)?))),
                 $($name => {
-                    let policy = PolicySettings::read(conf, crate::policy::$module::$policy::from_settings).map_err(settings_error($name))?;
+                    let policy = PolicySettings::read(conf, crate::policy::$module::$policy::from_settings)
+                        .map_err(settings_error($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
                 $($planner => Err(BuildError::Offline { policy: $planner }),)+

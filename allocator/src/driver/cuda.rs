@@ -34,7 +34,9 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use self::context::{Answer, Context, Pools};
 use self::held::Leftovers;
 use self::streams::{CudaStreams, LookUp};
-use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
+use self::symbols::{
+    Event, GraphCalls, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls,
+};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, MemoryInfo,
     PoolUsage, Status, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
@@ -211,18 +213,18 @@ impl CudaDevice {
         self.current_stream = current;
     }
 
+    /// The functions for the memory of CUDA graphs, since CUDA 11.4.
+    fn graph_calls(&self) -> Status<&GraphCalls> {
+        let calls = self.context.symbols().graphs.as_ref();
+        calls.map_err(|_| DriverError::NotSupported)
+    }
+
     /// Returns the memory used by the memory nodes of CUDA graphs on this device, in the whole process.
     ///
     /// # Errors
     /// [`DriverError::NotSupported`] before CUDA 11.4, or if the device does not answer.
     pub fn graph_memory(&mut self) -> Status<PoolUsage> {
-        let calls = self
-            .context
-            .symbols()
-            .graphs
-            .as_ref()
-            .map_err(|_| DriverError::NotSupported)?;
-        let answer = self.context.graph_usage(calls);
+        let answer = self.context.graph_usage(self.graph_calls()?);
         self.note(answer)
     }
 
@@ -231,13 +233,7 @@ impl CudaDevice {
     /// # Errors
     /// As [`CudaDevice::graph_memory`].
     pub fn trim_graph_memory(&mut self) -> Status {
-        let calls = self
-            .context
-            .symbols()
-            .graphs
-            .as_ref()
-            .map_err(|_| DriverError::NotSupported)?;
-        let answer = self.context.trim_graphs(calls);
+        let answer = self.context.trim_graphs(self.graph_calls()?);
         self.note(answer)
     }
 

@@ -42,7 +42,8 @@ pub trait StreamOrdered {
     /// has now (`cudaFreeAsync`).
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`](super::DriverError::InvalidValue) if no live allocation of `bytes` from the pool starts at `addr`.
+    /// [`DriverError::InvalidValue`](super::DriverError::InvalidValue) if no live allocation of `bytes` from the pool
+    /// starts at `addr`.
     fn pool_free(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status;
 
     /// Returns a stream that carries no other work. Memory used on several streams is freed on it after it

@@ -5,7 +5,7 @@
 //! by the allocator and by freed blocks that wait, if they changed. The state is checked after each operation. `#`
 //! starts a comment: the rule that a line shows.
 //!
-//! `TRANSCRIPTS=write` writes what the operations do today: read the difference before you commit it.
+//! `COALESCE_RECORD=1` writes what the operations do today: read the difference before you commit it.
 
 mod case;
 mod program;
@@ -41,7 +41,7 @@ fn performed(text: &str) -> String {
 fn compare(path: &Path) -> Result<(), String> {
     let text = fs::read_to_string(path).unwrap();
     let performed = performed(&text);
-    if std::env::var_os("TRANSCRIPTS").is_some_and(|what| what == "write") {
+    if std::env::var_os("COALESCE_RECORD").is_some() {
         fs::write(path, performed).unwrap();
         return Ok(());
     }

@@ -23,7 +23,7 @@ use super::replay::policies;
 /// the driver's own pool also on the device, by events. Kernels run only with `--kernels`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce bench --device cuda:0 --out results/latest/gpu\n\nresults/README.md describes the columns."
+    after_help = "Example:\n  coalesce bench --device cuda:0 --out results/latest/gpu\n\nresults/FILES.md describes the columns."
 )]
 pub struct Args {
     /// Shapes, presets, or files as for `coalesce replay`. Default: the shapes of `cargo bench`.

@@ -12,7 +12,7 @@ use csv::StringRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
+/// A row of the CSV. The columns are described in `results/COLUMNS.md`; the measures are defined in
 /// `coalesce_workloads::measure`.
 #[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "described where they are defined")]

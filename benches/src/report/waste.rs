@@ -1,6 +1,6 @@
 //! How much memory each policy wastes, and what it costs to waste less: tables in Markdown.
 //!
-//! The programs are kept apart by where they come from (`group`): parameters of `quilt` were set on some of them, so only
+//! The programs are kept apart by where they come from ([`group`]): parameters of `quilt` were set on some of them, so only
 //! the others judge it.
 //!
 //! - `headline`: the recorded programs together, a line for each policy; `groups`: the same for each group;

@@ -15,7 +15,7 @@ pub(super) const KEY: &str = "coalesce";
 /// What the header tells.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-// What messages about a header of another type call it.
+// Error messages use this name when the header is not an object.
 #[serde(expecting = "struct Recorded")]
 pub(super) struct RecordedHeader {
     /// Requests that failed when recorded.

@@ -138,7 +138,9 @@ proptest! {
     fn a_file_that_ends_early_or_late_is_refused(program in programs(), at: prop::sample::Index) {
         let mut bytes = packed(&program);
         let cut = write_file("cut.trace", &bytes[..at.index(bytes.len())]);
-        let read = binary::open(&cut).map_err(|error| error.to_string()).and_then(|it| operations(&it).map_err(|error| error.to_string()));
+        let read = binary::open(&cut)
+            .map_err(|error| error.to_string())
+            .and_then(|it| operations(&it).map_err(|error| error.to_string()));
         prop_assert!(read.is_err());
         bytes.push(0);
         let late = binary::open(write_file("late.trace", &bytes)).unwrap();

@@ -1,4 +1,4 @@
-//! Virtual memory; memory of devices and pools, as far as the runtime differs.
+//! Virtual memory, and the functions of memory and pools that differ from the runtime's.
 
 use coalesce_alloc::driver::GRANULARITY;
 

@@ -1,4 +1,4 @@
-//! Streams and events: what the runtime has not.
+//! The functions of streams and events that only the driver has.
 
 use crate::border::{Out, entry_points};
 

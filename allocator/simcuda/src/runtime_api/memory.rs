@@ -1,4 +1,4 @@
-//! Memory of devices and pools, as far as the driver differs.
+//! The functions of memory and pools that differ from the driver's.
 
 use crate::border::{Out, entry_points};
 

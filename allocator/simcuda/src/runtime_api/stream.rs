@@ -1,4 +1,4 @@
-//! Streams and events: what the driver has not.
+//! The functions of streams and events that only the runtime has.
 
 use crate::border::{Api, Out, entry_points};
 use crate::shared_api::stream::{create_event, create_stream};

@@ -1,6 +1,6 @@
 //! Stream capture and graphs.
 
-use crate::border::{Api, In, Out, entry_points, shared_entry_points};
+use crate::border::{In, Out, entry_points, shared_entry_points};
 use crate::captures::Mode;
 use crate::context;
 use crate::errors::{Code, Outcome};
@@ -54,37 +54,6 @@ impl CaptureInfo {
     }
 }
 
-/// Begins to capture a stream into a graph of the program, behind `count` of its nodes.
-fn begin_capture_to(
-    sim: &mut Sim,
-    api: Api,
-    stream: u64,
-    graph: u64,
-    nodes: In<u64>,
-    count: u64,
-    mode: i32,
-) -> Outcome {
-    let here = api.device(sim)?;
-    let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
-    let after: Outcome<Vec<u64>> = (0..count).map(|index| nodes.at(index).get()).collect();
-    sim.begin_capture(here, stream, Mode::parse(mode)?, Some((graph, after?)))
-}
-
-/// Ends a capture. Writes null instead of the graph if it failed.
-fn end_capture(sim: &mut Sim, api: Api, stream: u64, graph: Out<u64>) -> Outcome {
-    let here = api.device(sim)?;
-    graph.set(0)?;
-    graph.fill(|| sim.end_capture(here, stream))
-}
-
-/// Exchanges the capture mode of this thread.
-fn exchange_mode(mode: Out<i32>) -> Outcome {
-    let wanted = Mode::parse(mode.argument().get()?)?;
-    mode.set(context::capture_mode().number())?;
-    context::set_capture_mode(wanted);
-    Ok(())
-}
-
 /// Writes up to `count` nodes and the number written; only the number of all without a place for them.
 fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
     if nodes.is_null() {
@@ -102,18 +71,13 @@ fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
     count.set(written.count() as u64)
 }
 
-/// Writes a graph as a file for Graphviz.
-fn print(sim: &Sim, graph: u64, path: In<u8>) -> Outcome {
-    let text = sim.graphs.dot(graph)?;
-    std::fs::write(path.text()?, text).map_err(|_| Code::INVALID_VALUE)
-}
-
 shared_entry_points! {
     fn cuStreamBeginCapture_v2, cudaStreamBeginCapture(stream: u64, mode: i32) |sim, api| {
         let here = api.device(sim)?;
         sim.begin_capture(here, stream, Mode::parse(mode)?, None)
     }
 
+    /// Captures into a graph of the program, behind `count` of its nodes.
     fn cuStreamBeginCaptureToGraph, cudaStreamBeginCaptureToGraph(
         stream: u64,
         graph: u64,
@@ -122,11 +86,17 @@ shared_entry_points! {
         count: u64,
         mode: i32,
     ) |sim, api| {
-        begin_capture_to(sim, api, stream, graph, nodes, count, mode)
+        let here = api.device(sim)?;
+        let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
+        let after: Outcome<Vec<u64>> = (0..count).map(|index| nodes.at(index).get()).collect();
+        sim.begin_capture(here, stream, Mode::parse(mode)?, Some((graph, after?)))
     }
 
+    /// Writes null instead of the graph if the capture failed.
     fn cuStreamEndCapture, cudaStreamEndCapture(stream: u64, graph: Out<u64>) |sim, api| {
-        end_capture(sim, api, stream, graph)
+        let here = api.device(sim)?;
+        graph.set(0)?;
+        graph.fill(|| sim.end_capture(here, stream))
     }
 
     fn cuStreamIsCapturing, cudaStreamIsCapturing(stream: u64, status: Out<i32>) |sim, _| {
@@ -161,7 +131,10 @@ shared_entry_points! {
     fn cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode(
         mode: Out<i32>,
     ) |_, _| {
-        exchange_mode(mode)
+        let wanted = Mode::parse(mode.argument().get()?)?;
+        mode.set(context::capture_mode().number())?;
+        context::set_capture_mode(wanted);
+        Ok(())
     }
 }
 
@@ -210,12 +183,14 @@ shared_entry_points! {
         list(sim.graphs.dependencies(node)?, nodes, count)
     }
 
+    /// Writes the graph as a file for Graphviz.
     fn cuGraphDebugDotPrint, cudaGraphDebugDotPrint(
         graph: u64,
         path: In<u8>,
         _flags: u32,
     ) |sim, _| {
-        print(sim, graph, path)
+        let text = sim.graphs.dot(graph)?;
+        std::fs::write(path.text()?, text).map_err(|_| Code::INVALID_VALUE)
     }
 }
 

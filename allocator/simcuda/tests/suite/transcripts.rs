@@ -6,7 +6,7 @@
 //! (`&addr`), for 4 (`&i:count`) or for a float (`&f:ms`), a place of several words (`[1 1 1 0]`, of 4 bytes each), or
 //! `null`. `&i:mode=2` is a place that has 2 before the call. A value that an older variable has is written as its name.
 //!
-//! `TRANSCRIPTS=write` writes what the calls do today: read the difference before you commit it.
+//! `COALESCE_RECORD=1` writes what the calls do today: read the difference before you commit it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -191,7 +191,7 @@ fn calls_go_as_written() {
             now += &fs::read_to_string(&place).unwrap_or_default();
             number += 1;
         }
-        if std::env::var_os("TRANSCRIPTS").is_some_and(|what| what == "write") {
+        if std::env::var_os("COALESCE_RECORD").is_some() {
             fs::write(&path, now).unwrap();
             continue;
         }

@@ -1,7 +1,8 @@
 //! Private pools, and the captures of graphs that use them.
 //!
 //! Any policy with [private pools](HasPrivatePools) serves them. Only the reference has PyTorch's special pools:
-//! those with an allocator of their own, those that serve other requests when memory runs out, and those that never split blocks.
+//! those with an allocator of their own, those that serve other requests when memory runs out, and those that never split
+//! blocks.
 
 use std::collections::HashSet;
 

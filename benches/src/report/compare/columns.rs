@@ -18,7 +18,8 @@ pub enum Better {
     Neither,
 }
 
-/// The columns of which a higher figure is better. An empty figure is below every number: a first failure that does not exist.
+/// The columns of which a higher figure is better. An empty figure, such as that of a first failure that does not exist, is
+/// below every number.
 const HIGHER: [&str; 3] = ["efficiency", "first_oom_event", "largest_batch"];
 
 /// The columns without a better direction. Of all others that are compared, a lower figure is better.

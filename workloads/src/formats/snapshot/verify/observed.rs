@@ -136,7 +136,7 @@ impl Collector {
         };
         for block in &segment.blocks {
             if block.is_active() {
-                _ = self.blocks.insert(block.address.0, block.size);
+                self.blocks.insert(block.address.0, block.size);
             } else {
                 present.add_free(block.address.0, block.size)
             }

@@ -8,7 +8,8 @@
 //! - those taken together: a capture empties the cache and then takes its segments on one stream;
 //! - those returned together: a released pool returns its small segments, then its large ones, each in search order.
 //!
-//! The first guess has no private pool; the next ones come from what the recording shows of each segment ([`super::heuristics`]).
+//! The first guess has no private pool; the next ones come from what the recording shows of each segment
+//! ([`super::heuristics`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
