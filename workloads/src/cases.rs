@@ -8,10 +8,14 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs, mem};
 
-/// Compares what `find` returns for the inputs in a file of this package with what the file says.
-pub fn check(file: &str, mut find: impl FnMut(&str) -> String) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    let recorded = fs::read_to_string(&path).unwrap();
+/// Compares what `find` returns for the inputs in a file with what the file says.
+///
+/// # Panics
+/// If they differ, with the file and the line.
+pub fn check(file: impl AsRef<Path>, mut find: impl FnMut(&str) -> String) {
+    let path = file.as_ref();
+    let file = path.display();
+    let recorded = fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
     let (mut found, mut input) = (String::new(), Vec::new());
     for line in recorded.lines() {
         if line.is_empty() || line.starts_with("// ") {
@@ -29,7 +33,7 @@ pub fn check(file: &str, mut find: impl FnMut(&str) -> String) {
     }
     assert!(input.is_empty(), "{file}: an input without `=>`: {input:?}");
     if env::var_os("COALESCE_RECORD").is_some() {
-        return fs::write(&path, &found).unwrap();
+        return fs::write(path, &found).unwrap();
     }
     let lines = recorded.lines().zip(found.lines());
     for (number, (expected, found)) in (1..).zip(lines) {

@@ -45,8 +45,10 @@
 
 pub mod budget;
 pub mod cached;
-#[cfg(test)]
-mod cases;
+// For the tests of this and other crates. A difference ends a test.
+#[doc(hidden)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub mod cases;
 pub mod catalog;
 pub mod clock;
 pub mod conditions;

@@ -9,6 +9,8 @@
 //! | `program/` | mistakes of the program: leaks, kept gradients and graphs, short peaks |
 //! | `settings/` | settings that cost memory or have no effect |
 
+#[cfg(test)]
+mod cases;
 mod device {
     pub mod churn;
     pub mod emptied;

@@ -1,4 +1,4 @@
-//! Short workloads for testing one rule.
+//! Short workloads for tests.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use coalesce_workloads::families::program::{Program, Tensor};
 use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
-use super::rules::Rule;
-use super::{Evidence, Finding, Subject, text};
+use super::{Evidence, Subject};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -47,15 +46,6 @@ impl<'a> Scene<'a> {
         Self("", 80 * GIB, Some(recording))
     }
 
-    /// Applies a rule to a workload.
-    pub fn find(
-        &self,
-        rule: Rule,
-        program: impl Fn(&mut Program<'_>) + Send + Sync,
-    ) -> Option<Finding> {
-        self.gather(program, rule)
-    }
-
     /// Gathers the evidence of a workload and passes it to `look`.
     pub fn gather<T>(
         &self,
@@ -84,20 +74,6 @@ impl<'a> Scene<'a> {
         });
         look(&evidence.unwrap())
     }
-}
-
-/// A finding in full: the lines of its text, and then its bytes with the settings that were tried.
-pub fn lines(found: Option<Finding>) -> Vec<String> {
-    let found = found.expect("the rule reports its problem");
-    let mut lines: Vec<String> = text(std::slice::from_ref(&found))
-        .lines()
-        .map(|line| line.trim_start().to_owned())
-        .collect();
-    lines.push(match &found.conf {
-        Some(conf) => format!("{} bytes, with '{conf}'", found.bytes),
-        None => format!("{} bytes", found.bytes),
-    });
-    lines
 }
 
 /// Several tensors of the same size.

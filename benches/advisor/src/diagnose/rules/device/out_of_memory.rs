@@ -194,6 +194,3 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
         None => (format!("{} could not be tried", capitalised(&name)), None),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -183,6 +183,3 @@ fn kept_in<'r>(evidence: &Evidence<'_>, run: &'r PhaseRun) -> Option<(u64, u64, 
     let is_kept = requested > 0 && kept >= requested / 100 * KEPT_PERCENT;
     is_kept.then_some((kept, requested, run))
 }
-
-#[cfg(test)]
-mod tests;

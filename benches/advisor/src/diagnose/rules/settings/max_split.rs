@@ -235,6 +235,3 @@ fn with_higher_limit<'a>(
     let improvement = Improvement::of(evidence, &higher)?;
     Some((taken, higher, improvement))
 }
-
-#[cfg(test)]
-mod tests;

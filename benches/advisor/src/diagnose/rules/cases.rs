@@ -1,0 +1,233 @@
+//! Each rule on its cases, `cases/RULE.txt`: programs, and what the rule finds in them.
+//!
+//! A case begins with its conditions, where they are not the default settings on a device of 80 GiB:
+//!
+//! ```text
+//! settings max_split_size_mb:64           device 100 MiB           limit 98 MiB
+//! recorded alloc at 4 MiB, 9 MiB          recorded oom, 8 MiB on stream 1
+//! ```
+//!
+//! Its program follows:
+//!
+//! | line | what the program does |
+//! |---|---|
+//! | `keep 8 × 4, 30 MiB weight` | allocates nine tensors, for operator `weight`, that stay to the end |
+//! | `brief 3 × 99 MiB mm` | allocates and frees a tensor three times |
+//! | `burst 4 × 25 MiB mm` | allocates four tensors, then frees them |
+//! | `a += 5 × 4 MiB mm on stream 1` | allocates tensors and appends them to list `a` |
+//! | `free a`, `free a first`, `free a last 2` | frees the tensors of a list, or those at one of its ends |
+//! | `free a 2-4 9`, `free a 2-4 each 10` | frees those in these places, or in these of every ten |
+//! | `record a on stream 1` | uses a tensor on another stream; the places are given as those of `free` |
+//! | `empty_cache`, `hold_events true` | empties the cache; lets streams lag behind |
+//! | `forward: WHAT; WHAT` | enters a phase |
+//! | `repeat 3: WHAT`, `steps 1-4: WHAT` | repeats this and the indented lines below; enters `step 1` to `step 4` |
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use coalesce_alloc::bytes;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_workloads::cases;
+use coalesce_workloads::families::program::{Program, Tensor};
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::surroundings::Change;
+
+use super::{RULES, Rule};
+use crate::diagnose::testing::{GIB, Scene};
+use crate::diagnose::text;
+
+#[test]
+fn the_cases_of_each_rule() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/diagnose/rules/cases");
+    for (name, rule) in RULES {
+        cases::check(format!("{folder}/{name}.txt"), |case| find(*rule, case));
+    }
+}
+
+/// What a rule finds in a case.
+fn find(rule: Rule, case: &str) -> String {
+    let (mut conf, mut capacity, mut limit) = ("", 80 * GIB, None);
+    let mut entries = Vec::new();
+    let mut program = Vec::new();
+    for line in case.lines() {
+        match line.split_once(' ') {
+            Some(("settings", settings)) => conf = settings,
+            Some(("device", size)) => capacity = one_size(size),
+            Some(("limit", size)) => limit = Some(one_size(size)),
+            Some(("recorded", entry)) => entries.push(recorded(entry)),
+            _ => program.push(line),
+        }
+    }
+    let recording = Recording {
+        entries,
+        ..Recording::default()
+    };
+    let recording = (!recording.entries.is_empty()).then_some(&recording);
+    let run = |to: &mut Program<'_>| run(&program, to, &mut BTreeMap::new());
+    let Some(found) = Scene(conf, capacity, recording).gather_under(limit, run, rule) else {
+        return "nothing".to_owned();
+    };
+    let shown = text(std::slice::from_ref(&found));
+    let mut shown: String = shown
+        .lines()
+        .fold(String::new(), |all, line| all + line.trim_start() + "\n");
+    shown += &match &found.conf {
+        Some(conf) => format!("{} bytes, with '{conf}'", found.bytes),
+        None => format!("{} bytes", found.bytes),
+    };
+    shown
+}
+
+/// Reads `alloc at 4 MiB, 9 MiB on stream 1`.
+fn recorded(entry: &str) -> TraceEntry {
+    let (entry, stream) = on_stream(entry);
+    let (what, size) = entry.split_once(", ").expect("an action and a size");
+    let (action, addr) = what.split_once(" at ").unwrap_or((what, "0 bytes"));
+    TraceEntry {
+        action: Action::named(action).unwrap_or_else(|| panic!("no action: {action}")),
+        addr: DeviceAddr(one_size(addr)),
+        size: one_size(size),
+        stream: StreamId::nth(stream),
+        time_us: 0,
+    }
+}
+
+type Lists<'a> = BTreeMap<&'a str, Vec<Tensor>>;
+
+/// Runs lines with what is indented below them.
+fn run<'a>(lines: &[&'a str], program: &mut Program<'_>, lists: &mut Lists<'a>) {
+    let mut rest = lines;
+    while let Some((line, after)) = rest.split_first() {
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let deeper = |below: &&&str| indent(below) > indent(line);
+        let (body, next) = after.split_at(after.iter().take_while(deeper).count());
+        rest = next;
+        let (head, statements) = match line.trim_start().split_once(':') {
+            Some((head, statements)) => (Some(head), statements.trim_start()),
+            None => (None, line.trim_start()),
+        };
+        let (times, step) = match head.and_then(|head| head.split_once(' ')) {
+            Some(("repeat", times)) => (0..number(times), false),
+            Some(("steps", steps)) => (places(steps), true),
+            _ => {
+                head.into_iter().for_each(|phase| program.mark(phase));
+                (0..1, false)
+            }
+        };
+        for time in times {
+            if step {
+                program.mark(&format!("step {time}"));
+            }
+            statements
+                .split_terminator("; ")
+                .for_each(|statement| execute(statement, program, lists));
+            run(body, program, lists);
+        }
+    }
+}
+
+fn execute<'a>(statement: &'a str, program: &mut Program<'_>, lists: &mut Lists<'a>) {
+    let (what, stream) = on_stream(statement);
+    let (verb, operands) = what.split_once(' ').unwrap_or((what, ""));
+    match verb {
+        "empty_cache" => program.empty_cache(),
+        "hold_events" => program.around(Change::HoldEvents(operands == "true")),
+        "free" | "record" => {
+            let (name, which) = operands.split_once(' ').unwrap_or((operands, ""));
+            let list = lists.get_mut(name).expect("a list");
+            let chosen = chosen(which, list.len());
+            if verb == "record" {
+                return chosen.for_each(|place| program.record_stream(&list[place], stream));
+            }
+            let mut left: Vec<_> = list.drain(..).map(Some).collect();
+            program.free_all(chosen.filter_map(|place| left[place].take()));
+            list.extend(left.into_iter().flatten());
+        }
+        _ => {
+            let (sizes, tag) = sizes(operands.trim_start_matches("+= "));
+            if verb == "brief" {
+                return sizes.for_each(|bytes| {
+                    let brief = program.alloc_on(stream, bytes, tag);
+                    program.free(brief);
+                });
+            }
+            let tensors: Vec<_> = sizes
+                .map(|bytes| program.alloc_on(stream, bytes, tag))
+                .collect();
+            match verb {
+                "keep" => tensors.into_iter().for_each(|kept| program.hold(kept)),
+                "burst" => program.free_all(tensors),
+                list => lists.entry(list).or_default().extend(tensors),
+            }
+        }
+    }
+}
+
+/// The places in a list of `len` tensors that the words after its name choose, counted from 0, in the order of the frees.
+fn chosen(which: &str, len: usize) -> impl Iterator<Item = usize> {
+    let (which, count) = match which.split_once(' ') {
+        Some((end @ ("first" | "last"), count)) => (end, number(count)),
+        _ => (which, 1),
+    };
+    let (ranges, each) = which.split_once(" each ").unwrap_or((which, "0"));
+    let mut chosen: Vec<usize> = match ranges {
+        "" => (0..len).collect(),
+        "first" => (0..count).collect(),
+        "last" => (len - count..len).rev().collect(),
+        _ => ranges
+            .split(' ')
+            .flat_map(places)
+            .map(|place| place - 1)
+            .collect(),
+    };
+    if let each @ 1.. = number(each) {
+        let again = (each..len).step_by(each);
+        let again = again.flat_map(|by| chosen.iter().map(move |place| place + by));
+        chosen = chosen
+            .iter()
+            .copied()
+            .chain(again)
+            .filter(|place| *place < len)
+            .collect();
+    }
+    chosen.into_iter()
+}
+
+/// Reads `8 × 4, 30 MiB weight`: sizes in bytes, and the operator.
+fn sizes(text: &str) -> (impl Iterator<Item = u64> + '_, &str) {
+    let at = ["bytes", "KiB", "MiB", "GiB"]
+        .iter()
+        .find_map(|unit| text.find(unit));
+    let (numbers, tail) = text.split_at(at.unwrap_or_else(|| panic!("no unit: {text}")));
+    let (unit, tag) = tail.split_once(' ').unwrap_or((tail, ""));
+    let sizes = numbers.trim_end().split(", ").flat_map(move |size| {
+        let (times, size) = size.split_once(" × ").unwrap_or(("1", size));
+        std::iter::repeat_n(one_size(&format!("{size} {unit}")), number(times))
+    });
+    (sizes, tag)
+}
+
+/// Reads `9 MiB`.
+fn one_size(text: &str) -> u64 {
+    let text = text.trim_end_matches(" bytes");
+    bytes::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Splits off ` on stream 1`; stream 0 otherwise.
+fn on_stream(text: &str) -> (&str, u32) {
+    match text.split_once(" on stream ") {
+        Some((what, stream)) => (what, u32::try_from(number(stream)).expect("a stream")),
+        None => (text, 0),
+    }
+}
+
+/// Reads `2-4` or `9`.
+fn places(text: &str) -> Range<usize> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    number(first)..number(last) + 1
+}
+
+fn number(text: &str) -> usize {
+    text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
