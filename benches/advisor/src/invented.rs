@@ -1,12 +1,9 @@
-//! Answers about invented programs: `tests/golden/invented_*.txt`.
+//! Answers about invented programs, in full: `snapshots/`.
 //!
-//! Each program trains or generates, with mistakes and settings that its seed chooses. Of each answer, the files have
-//! the main sentences and a digest of the rest, and at the end the digests of many more answers, a hundred a line.
-//! `COALESCE_RECORD=1 cargo test -p coalesce-advisor --lib invented` writes
-//! them anew; read the difference before it is committed.
+//! Each program trains or generates, with mistakes, settings and conditions that its seed chooses.
+//! `INSTA_UPDATE=always cargo test -p coalesce-advisor --lib invented` writes the answers anew; read the difference
+//! before it is committed.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
@@ -18,7 +15,6 @@ use coalesce_workloads::families::program::{Program, Tensor};
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::{Answer, Op, Sink, Workload, WorkloadError};
-use serde::Serialize;
 
 use crate::advise::tests::request;
 use crate::advise::{AdviceRequest, Aim, advise, report};
@@ -37,9 +33,6 @@ const SETTINGS: [&str; 9] = [
     "per_process_memory_fraction:0.7",
     "garbage_collection_threshold:0.8,per_process_memory_fraction:0.9,max_split_size_mb:64",
 ];
-
-/// Programs of these and higher seeds differ more.
-const MANY: u64 = 10_000;
 
 /// A program, and the conditions it runs under.
 struct Invented {
@@ -77,31 +70,17 @@ struct Habits {
 impl Invented {
     fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let conf = SETTINGS[rng.below(SETTINGS.len() as u64) as usize];
-        let mib = rng.log_uniform(48, 1_000);
-        let invented = Self {
-            seed,
-            name: format!("invented {seed}"),
-            conf,
-            mib,
-            limit: None,
-            release: Release::DEFAULT,
-            addresses: AddressPolicy::Up,
-            dies_after: None,
-        };
-        if seed < MANY {
-            return invented;
-        }
         let mib = rng.log_uniform(48, 10_000);
-        let limit = rng.happens(1, 4).then(|| rng.between(mib / 2, mib) * MIB);
         let releases = Release::REPRODUCED;
         Self {
+            seed,
+            name: format!("invented {seed}"),
+            conf: SETTINGS[rng.below(SETTINGS.len() as u64) as usize],
             mib,
-            limit,
+            limit: rng.happens(1, 4).then(|| rng.between(mib / 2, mib) * MIB),
             release: releases[rng.below(releases.len() as u64) as usize],
             addresses: AddressPolicy::ALL[rng.below(4) as usize],
             dies_after: rng.happens(1, 3).then(|| rng.log_uniform(16, 2_000)),
-            ..invented
         }
     }
 
@@ -132,12 +111,7 @@ impl Workload for Invented {
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut rng = Rng::new(self.seed + 1_000);
-        let mut habits = Habits::of(&mut rng);
-        if self.seed >= MANY {
-            habits.layers = rng.between(1, 16);
-            habits.steps = rng.between(1, 24);
-            habits.mib = rng.log_uniform(1, 64);
-        }
+        let habits = Habits::of(&mut rng);
         let mut left = self.dies_after.unwrap_or(u64::MAX);
         let mut sink = |op: Op<'_>| {
             // Operations of a dead program do not reach the device.
@@ -156,9 +130,9 @@ impl Workload for Invented {
 impl Habits {
     fn of(rng: &mut Rng) -> Self {
         Self {
-            layers: rng.between(2, 9),
-            steps: rng.between(2, 12),
-            mib: rng.log_uniform(1, 24),
+            layers: rng.between(1, 16),
+            steps: rng.between(1, 24),
+            mib: rng.log_uniform(1, 64),
             has_phases: rng.happens(1, 2),
             has_steps: rng.happens(1, 2),
             varies: rng.happens(1, 3),
@@ -272,58 +246,31 @@ impl Habits {
     }
 }
 
-/// FNV-1a.
-fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap()
-}
-
-fn diagnosed(text: &mut String, invented: &Invented) {
-    let evidence = match Evidence::gather(invented.subject(invented)) {
-        Ok(evidence) => evidence,
-        Err(error) => return writeln!(text, "{error:#}").unwrap(),
-    };
-    let findings = diagnose::diagnose(&evidence);
-    for finding in &findings {
-        writeln!(text, "{} [{}]", finding.headline, finding.rule).unwrap();
-    }
-    let whole = diagnose::text(&findings) + &json(&findings);
-    writeln!(text, "{:016x}", digest(&whole)).unwrap();
+fn diagnosed(invented: &Invented) -> anyhow::Result<String> {
+    let evidence = Evidence::gather(invented.subject(invented))?;
+    Ok(diagnose::text(&diagnose::diagnose(&evidence)))
 }
 
 /// Compares a program with that of the next seed.
-fn compared(text: &mut String, before: &Invented) {
+fn compared(before: &Invented) -> anyhow::Result<String> {
     let after = &Invented::of(before.seed + 1);
     let side = |invented| Compared {
         name: "invented",
         subject: Invented::subject(invented, invented),
     };
-    match Difference::between(&side(before), &side(after)) {
-        Ok(difference) => {
-            let whole = difference.text() + &json(&difference);
-            writeln!(text, "{} {:016x}", difference.verdict, digest(&whole)).unwrap();
-        }
-        Err(error) => writeln!(text, "{error:#}").unwrap(),
-    }
+    Ok(Difference::between(&side(before), &side(after))?.text())
 }
 
-fn advised(text: &mut String, invented: &Invented) {
+fn advised(invented: &Invented) -> anyhow::Result<String> {
     let workload = Cached::of(invented).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let aim = Aim::ALL[invented.seed as usize % Aim::ALL.len()];
     let mut rng = Rng::new(invented.seed + 2_000);
     let mut up_to = |mib: u64| {
-        let is_some = rng.happens(1, 2) && invented.seed >= MANY;
         let bytes = rng.between(1, mib.max(1)) * MIB;
-        if is_some { bytes } else { 0 }
+        if rng.happens(1, 2) { bytes } else { 0 }
     };
     let (others, more) = (up_to(invented.mib / 8), up_to(invented.mib));
-    let advice = advise(&AdviceRequest {
+    let mut advice = advise(&AdviceRequest {
         present: invented.conf,
         releases: Releases::given(invented.release),
         conditions: ReplayConditions {
@@ -334,61 +281,35 @@ fn advised(text: &mut String, invented: &Invented) {
             .limit
             .filter(|_| more > 0)
             .map(|limit| limit + more),
-        aim,
+        aim: Aim::ALL[invented.seed as usize % Aim::ALL.len()],
         copies: invented.seed % 3,
         ..request(&workload, &profile)
-    });
-    let mut advice = match advice {
-        Ok(advice) => advice,
-        Err(error) => return writeln!(text, "{error:#}").unwrap(),
-    };
+    })?;
     advice.search.seconds = 0.0;
-    for sentence in &advice.answer.sentences {
-        writeln!(text, "{sentence}").unwrap();
-    }
-    let whole = report::text::page(&advice) + &json(&advice);
-    writeln!(text, "{:016x}", digest(&whole)).unwrap();
+    Ok(report::text::page(&advice))
 }
 
-/// Compares what `answer` writes with the recorded text: in full for the first seeds, as digests for many more.
-fn check(file: &str, seeds: u64, hundreds: u64, answer: fn(&mut String, &Invented)) {
-    let mut text = String::new();
-    for invented in (0..seeds).map(Invented::of) {
+/// What `answer` writes about the first programs.
+fn answers(seeds: u64, answer: fn(&Invented) -> anyhow::Result<String>) -> String {
+    let answers = (0..seeds).map(Invented::of).map(|invented| {
         let (name, conf, mib) = (&invented.name, invented.conf, invented.mib);
-        writeln!(text, "\n{name}: '{conf}', {mib} MiB").unwrap();
-        answer(&mut text, &invented);
-    }
-    writeln!(text).unwrap();
-    for hundred in 0..hundreds {
-        let first = MANY + 100 * hundred;
-        let mut answers = String::new();
-        for invented in (first..first + 100).map(Invented::of) {
-            answer(&mut answers, &invented);
-        }
-        writeln!(text, "from {first} on: {:016x}", digest(&answers)).unwrap();
-    }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let path = folder.join(file);
-    if std::env::var_os("COALESCE_RECORD").is_some() {
-        fs::write(&path, &text).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap();
-    let differs = text.lines().zip(expected.lines()).find(|(a, b)| a != b);
-    assert_eq!(differs, None);
-    assert_eq!(text.len(), expected.len());
+        let answer = answer(&invented).unwrap_or_else(|error| format!("{error:#}\n"));
+        format!("# {name}: '{conf}', {mib} MiB\n{answer}\n")
+    });
+    answers.collect()
 }
 
 #[test]
-fn findings_are_as_recorded() {
-    check("invented_findings.txt", 160, 15, diagnosed);
+fn findings() {
+    insta::assert_snapshot!(answers(80, diagnosed));
 }
 
 #[test]
-fn differences_are_as_recorded() {
-    check("invented_differences.txt", 60, 5, compared);
+fn differences() {
+    insta::assert_snapshot!(answers(30, compared));
 }
 
 #[test]
-fn advice_is_as_recorded() {
-    check("invented_advice.txt", 30, 1, advised);
+fn advice() {
+    insta::assert_snapshot!(answers(20, advised));
 }
