@@ -5,6 +5,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 
 #[test]
 fn a_failed_request_that_other_settings_serve() {
+    let mut answers = Vec::new();
     let case = |failure| Case {
         tried: vec![
             failing(tried("", 1090, 1100, 8)),
@@ -13,57 +14,14 @@ fn a_failed_request_that_other_settings_serve() {
         failure: Some(failure),
         ..Case::default()
     };
-    assert_eq!(
-        case(failure(800, 150, true, false)).lines(),
-        [
-            "The program died because of fragmentation: with the failed request for 0.09 GiB (90.0 MiB), its \
-             tensors would take 0.87 GiB of the 0.98 GiB available, but the allocator held 0.93 GiB, 0.15 GiB of \
-             it free, in pieces that could not serve the request.",
-            "With the settings below, the same run gets this request served: it needs 0.68 GiB, 0.29 GiB less \
-             than available.",
-            "What the program does after the failed request is not recorded.",
-            "change, conf Some(\"expandable_segments:True\"), needs Some(700), spare 300, missing 0, available \
-             1000 to 1000",
-        ]
-    );
-    assert_eq!(
-        case(failure(800, 89, true, true)).lines(),
-        [
-            "A request failed (the program handled the error) because of fragmentation: with the failed request \
-             for 0.09 GiB (90.0 MiB), its tensors would take 0.87 GiB of the 0.98 GiB available, but the \
-             allocator held 0.93 GiB, 0.09 GiB of it free, and the request needed a new segment.",
-            "With the settings below, it completes: it needs 0.68 GiB, 0.29 GiB less than available.",
-            "change, conf Some(\"expandable_segments:True\"), needs Some(700), spare 300, missing 0, available \
-             1000 to 1000",
-        ]
-    );
-    assert_eq!(
-        case(failure(800, 90, false, false)).lines(),
-        [
-            "Under the current settings, the program runs out of memory because of fragmentation: with the failed \
-             request for 0.09 GiB (90.0 MiB), its tensors would take 0.87 GiB of the 0.98 GiB available, but the \
-             allocator held 0.93 GiB, 0.09 GiB of it free, in pieces that could not serve the request.",
-            "With the settings below, it completes: it needs 0.68 GiB, 0.29 GiB less than available.",
-            "change, conf Some(\"expandable_segments:True\"), needs Some(700), spare 300, missing 0, available \
-             1000 to 1000",
-        ]
-    );
+    answers.push(case(failure(800, 150, true, false)).text());
+    answers.push(case(failure(800, 89, true, true)).text());
+    answers.push(case(failure(800, 90, false, false)).text());
     let unknown = Case {
         tried: vec![failing(tried("", 0, 1100, 8)), tried(EXPANDABLE, 0, 720, 8)],
         ..case(failure(800, 150, true, false))
     };
-    assert_eq!(
-        unknown.lines(),
-        [
-            "The program died because of fragmentation: with the failed request for 0.09 GiB (90.0 MiB), its \
-             tensors would take 0.87 GiB of the 0.98 GiB available, but the allocator held 0.93 GiB, 0.15 GiB of \
-             it free, in pieces that could not serve the request.",
-            "With the settings below, the same run gets this request served.",
-            "What the program does after the failed request is not recorded.",
-            "change, conf Some(\"expandable_segments:True\"), needs None, spare 0, missing 0, available 1000 to \
-             1000",
-        ]
-    );
+    answers.push(unknown.text());
     let large = Case {
         capacity: 4000,
         tried: vec![
@@ -72,12 +30,8 @@ fn a_failed_request_that_other_settings_serve() {
         ],
         ..case(failure(3800, 150, true, false))
     };
-    assert_eq!(
-        large.lines()[0],
-        "The program died because of fragmentation: with the failed request for 0.09 GiB (90.0 MiB), its tensors \
-         would take 3.80 GiB of the 3.91 GiB available, but the allocator held 0.93 GiB, 0.15 GiB of it free, in \
-         pieces that could not serve the request."
-    );
+    answers.push(large.text());
+    insta::assert_snapshot!(answers.join("\n"));
 }
 
 #[test]
@@ -93,6 +47,7 @@ fn why_a_request_fails() {
 /// The limit lies between 800 and 900 MiB.
 #[test]
 fn a_limit_that_is_only_known_approximately() {
+    let mut answers = Vec::new();
     let case = |needs: u64, present: u64| Case {
         limit: Some((800, 901)),
         tried: vec![
@@ -102,32 +57,18 @@ fn a_limit_that_is_only_known_approximately() {
         failure: Some(failure(700, 150, true, false)),
         ..Case::default()
     };
-    assert_eq!(
-        case(850, 940).lines(),
-        [
-            "The program died because of fragmentation: with the failed request for 90.0 MiB, its tensors would \
-             take 790.0 MiB of the 800.0 MiB to 901.0 MiB available, but the allocator held 950.0 MiB, 150.0 MiB \
-             of it free, in pieces that could not serve the request.",
-            "The settings below may get this request served: they need 850.0 MiB, and the limit is only known to \
-             lie between 800.0 MiB and 901.0 MiB.",
-            "What the program does after the failed request is not recorded.",
-            "change, conf Some(\"expandable_segments:True\"), needs Some(850), spare 0, missing 0, available 800 \
-             to 900",
-        ]
-    );
+    answers.push(case(850, 940).text());
     assert_eq!(case(850, 850).answer().kind, AnswerKind::Keep, "no better");
     assert_eq!(case(850, 0).answer().kind, AnswerKind::Change, "unknown");
     assert_eq!(case(901, 940).answer().kind, AnswerKind::TooLarge);
     assert_eq!(case(900, 940).answer().kind, AnswerKind::Change);
-    assert_eq!(
-        case(800, 940).lines()[1],
-        "With the settings below, the same run gets this request served: it needs 800.0 MiB, 0.0 MiB less than \
-         available."
-    );
+    answers.push(case(800, 940).text());
+    insta::assert_snapshot!(answers.join("\n"));
 }
 
 #[test]
 fn no_settings_suffice() {
+    let mut answers = Vec::new();
     let case = Case {
         tried: vec![
             failing(tried("", 1200, 1300, 8)),
@@ -136,41 +77,14 @@ fn no_settings_suffice() {
         failure: Some(failure(920, 20, true, false)),
         ..Case::default()
     };
-    assert_eq!(
-        case.clone().lines(),
-        [
-            "The program died because it needs too much memory, not because of fragmentation: with the failed \
-             request for 0.09 GiB (90.0 MiB), its tensors would take 0.99 GiB, and 0.98 GiB is available.",
-            "No setting that was tried makes the program fit: it needs least with 'expandable_segments:True', \
-             1.07 GiB, and 0.98 GiB is available. At least 0.10 GiB must go. At its peak it requests 0.59 GiB.",
-            "The largest holders are a.py:1 f (activations, 0.39 GiB); a.py:1 g (0.10 GiB); a.py:1 h (gradients, \
-             0.06 GiB).",
-            "too_large, conf None, needs Some(1100), spare 0, missing 100, available 1000 to 1000",
-        ]
-    );
+    answers.push(case.clone().text());
     let own = |mib| Case {
         own: Some(mib),
         ..case.clone()
     };
-    assert_eq!(
-        own(1000).lines(),
-        [
-            "The program died because it needs too much memory, not because of fragmentation: with the failed \
-             request for 0.09 GiB (90.0 MiB), its tensors would take 0.99 GiB, and 0.98 GiB is available.",
-            "No setting that was tried makes the program fit: it needs least with 'expandable_segments:True', \
-             1.07 GiB, and 0.98 GiB is available. At its peak it requests 0.59 GiB.",
-            "The largest holders are a.py:1 f (activations, 0.39 GiB); a.py:1 g (0.10 GiB); a.py:1 h (gradients, \
-             0.06 GiB).",
-            "also: With Coalesce's own allocator in place of PyTorch's it fits: it needs 0.98 GiB, 0.00 GiB less \
-             than available. To run it so: COALESCE_TORCH_ALLOC=policy=quilt python -m coalesce_torch PROGRAM.py",
-            "too_large, conf None, needs Some(1100), spare 0, missing 100, available 1000 to 1000",
-        ]
-    );
-    assert_eq!(
-        own(1001).lines()[1],
-        "No setting that was tried makes the program fit: it needs least with 'expandable_segments:True', 1.07 \
-         GiB, and 0.98 GiB is available. At least 0.10 GiB must go. At its peak it requests 0.59 GiB."
-    );
+    answers.push(own(1000).text());
+    answers.push(own(1001).text());
+    insta::assert_snapshot!(answers.join("\n"));
     assert_eq!(own(1001).answer().also, [""; 0]);
 }
 
@@ -189,16 +103,7 @@ fn no_settings_are_known_to_suffice() {
         ],
         ..Case::default()
     };
-    assert_eq!(
-        case.lines(),
-        [
-            "No setting that was tried makes the program fit: 1000.0 MiB is available. At its peak it requests \
-             600.0 MiB.",
-            "The largest holders are a.py:1 f (activations, 400.0 MiB); a.py:1 g (100.0 MiB); a.py:1 h \
-             (gradients, 60.0 MiB).",
-            "too_large, conf None, needs None, spare 0, missing 0, available 1000 to 1000",
-        ]
-    );
+    insta::assert_snapshot!(case.text());
     with_search(
         |request| request,
         vec![
@@ -232,19 +137,7 @@ fn more_is_requested_than_there_is() {
         failure: Some(failure(550, 0, false, false)),
         ..Case::default()
     };
-    assert_eq!(
-        case(500).lines(),
-        [
-            "Under the current settings, the program runs out of memory because it needs too much memory, not \
-             because of fragmentation: with the failed request for 90.0 MiB, its tensors would take 640.0 MiB, \
-             and 500.0 MiB is available.",
-            "No setting can help: the program requests 600.0 MiB at its peak, and 500.0 MiB is available. At \
-             least 100.0 MiB must go.",
-            "The largest holders are a.py:1 f (activations, 400.0 MiB); a.py:1 g (100.0 MiB); a.py:1 h \
-             (gradients, 60.0 MiB).",
-            "impossible, conf None, needs Some(600), spare 0, missing 100, available 500 to 500",
-        ]
-    );
+    insta::assert_snapshot!(case(500).text());
     assert_eq!(case(600).answer().kind, AnswerKind::TooLarge);
 }
 
