@@ -5,7 +5,8 @@ use std::path::Path;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
+use coalesce_workloads::families::program;
+use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 use proptest::prelude::*;
 
 use super::tests::request;
@@ -23,21 +24,14 @@ impl Workload for Program {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        for (round, sizes) in (0..).zip(&self.0) {
-            let ids = (round * 1000..).zip(sizes);
-            for (id, mib) in ids.clone() {
-                sink.op(Op::Malloc {
-                    id,
-                    bytes: mib * MIB - 1000,
-                    stream: 0,
-                    tag: "round",
-                })?;
-            }
-            for (id, _) in ids.skip(1) {
-                sink.op(Op::Free { id })?;
-            }
+        let mut program = program::Program::new(sink);
+        for sizes in &self.0 {
+            let bytes = sizes.iter().map(|mib| mib * MIB - 1000);
+            let mut tensors: Vec<_> = bytes.map(|bytes| program.alloc(bytes, "round")).collect();
+            program.free_all(tensors.drain(1..));
+            tensors.into_iter().for_each(|first| program.hold(first));
         }
-        Ok(())
+        program.finish()
     }
 }
 

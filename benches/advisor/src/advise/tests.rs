@@ -12,7 +12,7 @@ use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 use coalesce_workloads::formats::snapshot::release::Releases;
-use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
+use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
 use super::search::candidates::CandidateGenerator;
 use super::search::sizes::RequestSizes;
@@ -34,21 +34,13 @@ impl Workload for Rounds {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        for (round, sizes) in (0..).zip(self.0) {
-            let ids = (round * 1000..).zip(*sizes);
-            for (id, mib) in ids.clone() {
-                sink.op(Op::Malloc {
-                    id,
-                    bytes: mib * MIB,
-                    stream: 0,
-                    tag: "round",
-                })?;
-            }
-            for (id, _) in ids {
-                sink.op(Op::Free { id })?;
-            }
+        let mut program = Program::new(sink);
+        for sizes in self.0 {
+            let bytes = sizes.iter().map(|mib| mib * MIB);
+            let tensors: Vec<_> = bytes.map(|bytes| program.alloc(bytes, "round")).collect();
+            program.free_all(tensors);
         }
-        Ok(())
+        program.finish()
     }
 }
 

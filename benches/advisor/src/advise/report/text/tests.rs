@@ -1,4 +1,3 @@
-use std::fs;
 use std::path::Path;
 
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -35,20 +34,10 @@ fn advice(mib: u64) -> Advice {
     advice
 }
 
-/// Compares a page with the recorded one, which `COALESCE_RECORD=1` writes anew.
-fn assert_recorded(file: &str, page: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let path = folder.join(file);
-    if std::env::var_os("COALESCE_RECORD").is_some() {
-        fs::write(&path, page).unwrap();
-    }
-    assert_eq!(page, fs::read_to_string(&path).unwrap());
-}
-
 #[test]
-fn pages_are_as_recorded() {
-    assert_recorded("advice_gain.txt", &page(&advice(400)));
-    assert_recorded("advice_failure.txt", &page(&advice(100)));
+fn pages() {
+    insta::assert_snapshot!("a_gain", page(&advice(400)));
+    insta::assert_snapshot!("a_failure", page(&advice(100)));
 }
 
 #[test]

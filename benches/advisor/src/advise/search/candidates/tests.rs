@@ -29,32 +29,7 @@ fn strings(settings: Vec<CandidateSettings>) -> Vec<String> {
 #[test]
 fn each_kind_alone_in_turns() {
     let singles = generator("", Some(1000)).singles(&sizes(&[5, 25, 40, 70]));
-    assert_eq!(
-        strings(singles),
-        [
-            "expandable_segments:True,large_segment_size_mb:12",
-            "max_split_size_mb:25",
-            "roundup_power2_divisions:2",
-            "garbage_collection_threshold:0.8,per_process_memory_fraction:0.999",
-            "large_segment_size_mb:64",
-            "expandable_segments:True,large_segment_size_mb:32",
-            "max_split_size_mb:32",
-            "roundup_power2_divisions:4",
-            "garbage_collection_threshold:0.6,per_process_memory_fraction:0.999",
-            "large_segment_size_mb:12",
-            "expandable_segments:True,large_segment_size_mb:64",
-            "max_split_size_mb:40",
-            "roundup_power2_divisions:8",
-            "garbage_collection_threshold:0.5,per_process_memory_fraction:0.999",
-            "large_segment_size_mb:32",
-            "max_split_size_mb:64",
-            "roundup_power2_divisions:16",
-            "garbage_collection_threshold:0.7,per_process_memory_fraction:0.999",
-            "large_segment_size_mb:128",
-            "max_split_size_mb:70",
-            "garbage_collection_threshold:0.9,per_process_memory_fraction:0.999",
-        ]
-    );
+    insta::assert_snapshot!(strings(singles).join("\n"));
 }
 
 /// Requests of eight sizes are worth rounding, and no small requests share segments.
@@ -68,26 +43,7 @@ fn crowded_sizes_are_rounded() {
         .filter(|conf| conf.contains("roundup") || conf.contains("collection"))
         .map(String::as_str)
         .collect();
-    assert_eq!(
-        rounded,
-        [
-            "roundup_power2_divisions:2",
-            "garbage_collection_threshold:0.8",
-            "roundup_power2_divisions:4",
-            "garbage_collection_threshold:0.6",
-            "roundup_power2_divisions:8",
-            "garbage_collection_threshold:0.5",
-            "roundup_power2_divisions:16",
-            "garbage_collection_threshold:0.7",
-            "roundup_power2_divisions:[8:1,16:2,128:2]",
-            "garbage_collection_threshold:0.9",
-            "roundup_power2_divisions:[8:1,16:4,128:4]",
-            "roundup_power2_divisions:[8:1,16:8,128:8]",
-            "roundup_power2_divisions:[64:1,128:2]",
-            "roundup_power2_divisions:[64:1,128:4]",
-            "roundup_power2_divisions:[64:1,128:8]",
-        ]
-    );
+    insta::assert_snapshot!(rounded.join("\n"));
     // Small sizes are not worth it, however many there are.
     let small = Written(|program: &mut Program<'_>| {
         (1..20).for_each(|n| program.scratch(n * 4096, "mm"));
@@ -159,16 +115,7 @@ fn finer_steps_around_good_settings() {
     };
     let around =
         |good: &CandidateSettings, tried: &[u64]| strings(generator.around(good, tried, &sizes));
-    assert_eq!(
-        around(&with(34), &[22, 34, 46, 25]),
-        [
-            "max_split_size_mb:31",
-            "max_split_size_mb:40",
-            "max_split_size_mb:34,max_non_split_rounding_mb:64",
-            "max_split_size_mb:34,max_non_split_rounding_mb:256",
-            "max_split_size_mb:34,max_non_split_rounding_mb:1024",
-        ]
-    );
+    insta::assert_snapshot!(around(&with(34), &[22, 34, 46, 25]).join("\n"));
     assert_eq!(
         around(&with(22), &[22]),
         [
