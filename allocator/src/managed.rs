@@ -72,10 +72,14 @@ impl<D: Driver> Managed<D> {
     /// Creates an allocator that follows `policy` on an unused device. Errors show `name`.
     #[must_use]
     pub fn new(name: &'static str, policy: impl Policy + 'static, device: D) -> Self {
+        Self::boxed(name, Box::new(policy), device)
+    }
+
+    pub(crate) fn boxed(name: &'static str, policy: Box<dyn Policy>, device: D) -> Self {
         let held = HeldMemory::new(device.granularity());
         Self {
             name,
-            policy: Box::new(policy),
+            policy,
             device: Tap::over(device, held),
             live: HashMap::default(),
             failed_frees: Vec::new(),

@@ -6,6 +6,7 @@ use crate::allocator::Allocator;
 use crate::driver::Driver;
 use crate::lifetimes::Lifetimes;
 use crate::managed::Managed;
+use crate::policy::Policy;
 use crate::policy::planned::{AllocationPlan, Planned};
 use crate::policy::settings::{PolicySettings, PolicySettingsError};
 use crate::pytorch::PyTorch;
@@ -63,22 +64,12 @@ macro_rules! policies {
             },)+
         ];
 
-        /// Builds an allocator with the policy `name` and the settings string `conf`.
-        ///
-        /// # Errors
-        /// If no policy has this name, it does not take the settings, or it is an offline policy.
-        pub fn build<D: Driver + 'static>(
-            name: &str,
-            driver: D,
-            conf: &str,
-        ) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
+        /// The policy `name`, other than the reference, with the settings string `conf`.
+        fn policy(name: &str, conf: &str) -> Result<(&'static str, Box<dyn Policy>), BuildError> {
             match name {
-                "pytorch" => Ok(Box::new(PyTorch::new(driver, reference_settings(conf)?))),
-                $($name => {
-                    let policy = PolicySettings::read(conf, crate::policy::$module::$policy::from_settings)
-                        .map_err(settings_error($name))?;
-                    Ok(Box::new(Managed::new($name, policy, driver)))
-                })+
+                $($name => PolicySettings::read(conf, crate::policy::$module::$policy::from_settings)
+                    .map(|policy| ($name, Box::new(policy) as Box<dyn Policy>))
+                    .map_err(settings_error($name)),)+
                 $($planner => Err(BuildError::Offline { policy: $planner }),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
@@ -100,21 +91,6 @@ macro_rules! policies {
             };
             let plan = Arc::new(plan.map_err(settings_error(policy))?);
             Ok(Some(OfflinePlan { policy, plan }))
-        }
-
-        /// Checks that the policy `name` takes the settings string `conf`.
-        ///
-        /// # Errors
-        /// If no policy has this name, or it does not take the settings.
-        pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
-            match name {
-                "pytorch" => reference_settings(conf).map(|_| ()),
-                $($name => PolicySettings::read(conf, crate::policy::$module::$policy::from_settings)
-                    .map(|_| ())
-                    .map_err(settings_error($name)),)+
-                $($planner => plan_offline(name, conf, &Lifetimes::default()).map(|_| ()),)+
-                _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
-            }
         }
     };
 }
@@ -142,6 +118,36 @@ policies! {
     "stalloc", "STAlloc: plans two iterations in advance and repeats the second" => stalloc::plan;
 }
 
+/// Builds an allocator with the policy `name` and the settings string `conf`.
+///
+/// # Errors
+/// If no policy has this name, it does not take the settings, or it is an offline policy.
+pub fn build<D: Driver + 'static>(
+    name: &str,
+    driver: D,
+    conf: &str,
+) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
+    if name == "pytorch" {
+        return Ok(Box::new(PyTorch::new(driver, reference_settings(conf)?)));
+    }
+    let (name, policy) = policy(name, conf)?;
+    Ok(Box::new(Managed::boxed(name, policy, driver)))
+}
+
+/// Checks that the policy `name` takes the settings string `conf`.
+///
+/// # Errors
+/// If no policy has this name, or it does not take the settings.
+pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
+    if name == "pytorch" {
+        return reference_settings(conf).map(drop);
+    }
+    match plan_offline(name, conf, &Lifetimes::default())? {
+        Some(_) => Ok(()),
+        None => policy(name, conf).map(drop),
+    }
+}
+
 /// What an offline policy planned for a workload. Any number of allocators can follow it.
 #[derive(Clone, Debug)]
 pub struct OfflinePlan {
@@ -153,8 +159,11 @@ impl OfflinePlan {
     /// Builds an allocator that follows the plan.
     #[must_use]
     pub fn build<D: Driver + 'static>(&self, driver: D) -> Box<dyn Allocator<Driver = D>> {
-        let policy = Planned::new(Arc::clone(&self.plan));
-        Box::new(Managed::new(self.policy, policy, driver))
+        Box::new(Managed::boxed(self.policy, self.follower(), driver))
+    }
+
+    fn follower(&self) -> Box<dyn Policy> {
+        Box::new(Planned::new(Arc::clone(&self.plan)))
     }
 }
 

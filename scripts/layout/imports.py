@@ -34,7 +34,7 @@ PACKAGES = (
     ("workloads",),
     ("benches",),
     ("benches/advisor",),
-    ("benches/cli", "benches/page"),
+    ("benches/cli", "benches/page", "benches/suite"),
     ("scripts",),
 )
 # The rooms of packages that declare layers, the lowest first. A room uses lower layers only.

@@ -7,7 +7,7 @@
 The exit status is 1 if a script needs over 3 % more instructions than recorded, or has no
 record. If an increase is intended, or a script became faster, record again and commit the file.
 
-benches/instructions.rs has the scripts. Valgrind counts, so the load of the machine does not
+benches/suite/instructions.rs has the scripts. Valgrind counts, so the load of the machine does not
 matter. The compiler does: that of the record is used, and installed if rustup can. Otherwise the
 table is shown but nothing fails, because between compilers it says nothing about the change.
 
@@ -27,7 +27,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RECORD = CHECKOUT / "benches" / "instructions.csv"
-# Mallocs in each script, as in benches/instructions.rs.
+# Mallocs in each script, as in benches/suite/instructions.rs.
 PAIRS = 10_000
 # Largest increase that passes, relative to the recorded count.
 LIMIT = 0.03
