@@ -25,7 +25,7 @@ pub struct FileNames {
 }
 
 impl FileNames {
-    /// The name of the file of an owner who is to have this name. It is the same each time, and no other owner's.
+    /// The file name for `owner`, made from `name`. It is the same each time, and no other owner has it.
     pub fn of(&mut self, owner: &str, name: &str, extension: &str) -> String {
         let encoded = encoded(name);
         let numbered = |number: u32| match number {

@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 /// of a program that numbers its requests are found at once, and any ids are found soon.
 #[derive(Debug)]
 pub(crate) struct LiveTable<T> {
-    /// A power of two of places, at least twice as many as live ids.
+    /// Places; their number is a power of two, at least twice that of the live ids.
     places: Vec<Option<(u64, T)>>,
     others: HashMap<u64, T, FixedState>,
     /// The number of live ids.

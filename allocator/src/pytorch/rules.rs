@@ -27,7 +27,7 @@ pub(super) struct Rules {
     pub(super) nesting: Nesting,
     /// When private pools lend memory.
     pub(super) borrowing: Borrowing,
-    /// By which rules they do while expandable segments are on.
+    /// How private pools lend memory while expandable segments are on.
     pub(super) borrowed_block: BorrowedBlock,
     /// Whether an expandable segment may have grown since a checkpoint.
     pub(super) grown_segment: GrownSegment,

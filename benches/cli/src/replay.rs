@@ -326,7 +326,7 @@ impl Watch {
         }
     }
 
-    /// What of the workload a replay on a GPU leaves out, one sentence each.
+    /// What a replay on a GPU leaves out of the workload, one sentence each.
     fn left_out_on_gpu(&self, policy: &str) -> Vec<String> {
         let surroundings = "The workload's changes of other processes' memory and of running kernels are not made on a GPU.";
         let limits = "The workload limits its memory, but on a GPU only the policy pytorch has such a limit.";

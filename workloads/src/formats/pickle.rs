@@ -31,8 +31,8 @@ pub struct Pickle {
     root: Item,
 }
 
-/// Takes containers out of a pickle while it is read, so that they need not be kept. Of a container that is taken, only
-/// the returned token is kept, and it cannot grow. Containers that contain themselves are not offered.
+/// Takes containers out of a pickle while it is read, so that they need not be kept. Once a container is taken, only
+/// the returned token is kept, and the container cannot grow. Containers that contain themselves are not offered.
 pub trait Consumer {
     /// Offers a list with its first items, fewer than 1000.
     fn list(&mut self, list: Fresh<'_>) -> Option<Token>;

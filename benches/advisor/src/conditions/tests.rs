@@ -111,28 +111,8 @@ fn all_given() -> Given {
 
 #[test]
 fn conditions_of_a_generated_workload() {
-    assert_eq!(
-        lines(&Given::default(), &generated()),
-        [
-            "device memory: 80.00 GiB, because none is given",
-            "settings: the default settings, because none are given",
-            "addresses: up, the default",
-            "'' of '', capacity Some(81920), others 0, limit None below None, up, 2.15",
-        ]
-    );
-    assert_eq!(
-        lines(&all_given(), &generated()),
-        [
-            "device memory: 8.00 GiB, as requested",
-            "limit: 6.00 GiB, as requested",
-            "reserved for others: 1.00 GiB, as requested",
-            "settings: 'expandable_segments:True', as requested",
-            "addresses: firstfit, as requested",
-            "release: PyTorch 2.8, as given; replays follow the rules of 2.8",
-            "'expandable_segments:True' of 'expandable_segments:True', capacity Some(8192), others 1024, limit \
-             Some(6144) below None, firstfit, 2.8",
-        ]
-    );
+    insta::assert_snapshot!(lines(&Given::default(), &generated()).join("\n"));
+    insta::assert_snapshot!(lines(&all_given(), &generated()).join("\n"));
     let conditions = all_given().resolve(&generated(), REFERENCE).unwrap();
     let input = generated();
     let replay = conditions.subject(&input).conditions;
@@ -141,65 +121,22 @@ fn conditions_of_a_generated_workload() {
 
 #[test]
 fn conditions_in_the_header_of_a_trace() {
-    assert_eq!(
-        lines(&Given::default(), &input(named())),
-        [
-            "device memory: 20.00 GiB, as recorded",
-            "limit: 10.00 GiB, as recorded",
-            "settings: 'max_split_size_mb:64', as recorded",
-            "addresses: down, as recorded",
-            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
-            "'max_split_size_mb:64' of 'max_split_size_mb:64', capacity Some(20480), others 0, limit Some(10240) \
-             below Some(11264), down, 2.9",
-        ]
-    );
+    insta::assert_snapshot!(lines(&Given::default(), &input(named())).join("\n"));
     let others = Given {
         others: GIB,
         ..Given::default()
     };
-    assert_eq!(
-        lines(&others, &input(named())),
-        [
-            "device memory: 20.00 GiB, as recorded",
-            "limit: 10.00 GiB, as recorded",
-            "reserved for others: 1.00 GiB, as requested",
-            "settings: 'max_split_size_mb:64', as recorded",
-            "addresses: down, as recorded",
-            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
-            "'max_split_size_mb:64' of 'max_split_size_mb:64', capacity Some(21504), others 1024, limit \
-             Some(10240) below Some(11264), down, 2.9",
-        ]
-    );
+    insta::assert_snapshot!(lines(&others, &input(named())).join("\n"));
     let capacity = Given {
         capacity: Some(8 * GIB),
         ..Given::default()
     };
-    assert_eq!(
-        lines(&capacity, &input(named())),
-        [
-            "device memory: 8.00 GiB, as requested",
-            "settings: 'max_split_size_mb:64', as recorded",
-            "addresses: down, as recorded",
-            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
-            "'max_split_size_mb:64' of 'max_split_size_mb:64', capacity Some(8192), others 0, limit None below \
-             None, down, 2.9",
-        ]
-    );
+    insta::assert_snapshot!(lines(&capacity, &input(named())).join("\n"));
     let mut unknown = named();
     unknown.0.conf = "later:1,max_split_size_mb:64".to_owned();
     unknown.0.capacity = None;
     unknown.0.limit = None;
-    assert_eq!(
-        lines(&Given::default(), &input(unknown)),
-        [
-            "device memory: not recorded; simulated without a limit",
-            "settings: 'later:1,max_split_size_mb:64', as recorded; later is not simulated",
-            "addresses: down, as recorded",
-            "release: PyTorch 2.9, from the snapshot's keys; replays follow the rules of 2.9",
-            "'max_split_size_mb:64' of 'later:1,max_split_size_mb:64', capacity None, others 0, limit None below \
-             None, down, 2.9",
-        ]
-    );
+    insta::assert_snapshot!(lines(&Given::default(), &input(unknown)).join("\n"));
     let found = Given::default().recorded(&input(named())).unwrap();
     assert_eq!(found, Some(named().0));
     assert_eq!(Given::default().recorded(&generated()).unwrap(), None);
@@ -267,29 +204,8 @@ fn failing(free: u64) -> Input {
 #[test]
 fn conditions_of_a_recording_in_which_a_request_fails() {
     let given = Given::default();
-    assert_eq!(
-        lines(&given, &failing(20 * MIB)),
-        [
-            "device memory: 90.0 MiB, all that this process could have: it held 70.0 MiB and 20.0 MiB were free \
-             when a request for 50.0 MiB failed; whatever else the device has was in use by others",
-            "settings: the default settings, because none are recorded",
-            "addresses: up, as recorded",
-            "release: an unknown release of PyTorch; replays follow the rules of 2.11",
-            "'' of '', capacity Some(90), others 0, limit None below None, up, 2.11",
-        ]
-    );
-    assert_eq!(
-        lines(&given, &failing(200 * MIB)),
-        [
-            "device memory: 270.0 MiB, reserved and free memory together when a request failed",
-            "limit: between 70.0 MiB and 120.0 MiB, inferred from the refusal of 50.0 MiB while the device had \
-             200.0 MiB free; replays use 70.0 MiB",
-            "settings: the default settings, because none are recorded",
-            "addresses: up, as recorded",
-            "release: an unknown release of PyTorch; replays follow the rules of 2.11",
-            "'' of '', capacity Some(270), others 0, limit Some(70) below Some(120), up, 2.11",
-        ]
-    );
+    insta::assert_snapshot!(lines(&given, &failing(20 * MIB)).join("\n"));
+    insta::assert_snapshot!(lines(&given, &failing(200 * MIB)).join("\n"));
     let others = Given {
         others: 10 * MIB,
         ..Given::default()
@@ -298,34 +214,12 @@ fn conditions_of_a_recording_in_which_a_request_fails() {
         lines(&others, &failing(20 * MIB)).last().unwrap(),
         "'' of '', capacity Some(100), others 10, limit None below None, up, 2.11"
     );
-    assert_eq!(
-        lines(&all_given(), &failing(200 * MIB)),
-        [
-            "device memory: 8.00 GiB, as requested",
-            "limit: 6.00 GiB, as requested",
-            "reserved for others: 1.00 GiB, as requested",
-            "settings: 'expandable_segments:True', as requested",
-            "addresses: firstfit, as requested",
-            "release: PyTorch 2.8, as given; replays follow the rules of 2.8",
-            "'expandable_segments:True' of 'expandable_segments:True', capacity Some(8192), others 1024, limit \
-             Some(6144) below None, firstfit, 2.8",
-        ]
-    );
+    insta::assert_snapshot!(lines(&all_given(), &failing(200 * MIB)).join("\n"));
     let capacity = Given {
         capacity: Some(GIB),
         ..Given::default()
     };
-    assert_eq!(
-        lines(&capacity, &failing(200 * MIB)),
-        [
-            "limit: none, because --capacity is given; the recorded process could reserve at least 70.0 MiB",
-            "device memory: 1.00 GiB, as requested",
-            "settings: the default settings, because none are recorded",
-            "addresses: up, as recorded",
-            "release: an unknown release of PyTorch; replays follow the rules of 2.11",
-            "'' of '', capacity Some(1024), others 0, limit None below None, up, 2.11",
-        ]
-    );
+    insta::assert_snapshot!(lines(&capacity, &failing(200 * MIB)).join("\n"));
     let recorded = Given::default()
         .recorded(&failing(200 * MIB))
         .unwrap()
@@ -355,18 +249,7 @@ fn a_limit_under_which_the_collector_acts() {
         (SegmentFree, c, 60 * MIB),
     ];
     let input = recorded(Some("garbage_collection_threshold:0.5"), &entries, &[]);
-    assert_eq!(
-        lines(&Given::default(), &input),
-        [
-            "device memory: not recorded; simulated as more than the limit",
-            "limit: 165.0 MiB, found by trial: with it the garbage collector acts as recorded",
-            "settings: 'garbage_collection_threshold:0.5', as recorded",
-            "addresses: up, as recorded",
-            "release: PyTorch 2.0 or later, from the snapshot's keys; replays follow the rules of 2.11",
-            "'garbage_collection_threshold:0.5' of 'garbage_collection_threshold:0.5', capacity None, others 0, \
-             limit Some(165) below None, up, 2.11",
-        ]
-    );
+    insta::assert_snapshot!(lines(&Given::default(), &input).join("\n"));
     let capacity = Given {
         capacity: Some(GIB),
         ..Given::default()

@@ -27,7 +27,7 @@ pub struct SegmentChange {
     pub is_taken: bool,
     /// Whether pages of an expandable segment changed.
     pub is_expandable: bool,
-    /// The kind of the pool; of memory that is returned, `Large`.
+    /// The kind of the pool; `Large` for memory that is returned.
     pub kind: PoolKind,
     /// The private pool, or the default one.
     pub pool: MempoolId,

@@ -3,8 +3,11 @@
 //! A case begins with its conditions, where they are not the default settings on a device of 80 GiB:
 //!
 //! ```text
-//! settings max_split_size_mb:64           device 100 MiB           limit 98 MiB
-//! recorded alloc at 4 MiB, 9 MiB          recorded oom, 8 MiB on stream 1
+//! settings max_split_size_mb:64
+//! device 100 MiB
+//! limit 98 MiB
+//! recorded alloc at 4 MiB, 9 MiB
+//! recorded oom, 8 MiB on stream 1
 //! ```
 //!
 //! Its program follows:

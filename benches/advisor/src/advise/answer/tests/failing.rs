@@ -3,6 +3,24 @@
 use super::*;
 use coalesce_workloads::conditions::ReplayConditions;
 
+/// The facts of a search that found its first settings best.
+fn facts<'a>(
+    request: &'a AdviceRequest<'a>,
+    search: &'a Search<'a>,
+    holdings: &'a Holdings,
+) -> Facts<'a> {
+    Facts {
+        request,
+        search,
+        best: Some(0),
+        stability: None,
+        failure: None,
+        holdings,
+        others: &[],
+        confidence: Confidence::of(None, None),
+    }
+}
+
 #[test]
 fn a_failed_request_that_other_settings_serve() {
     let mut answers = Vec::new();
@@ -112,15 +130,10 @@ fn no_settings_are_known_to_suffice() {
             failing(tried(EXPANDABLE, 0, 1150, 8)),
         ],
         |request, search| {
+            let holdings = holdings();
             let facts = Facts {
-                request,
-                search,
                 best: None,
-                stability: None,
-                failure: None,
-                holdings: &holdings(),
-                others: &[],
-                confidence: Confidence::of(None, None),
+                ..facts(request, search, &holdings)
             };
             let decision = facts.decision();
             assert!(matches!(decision, Decision::TooLarge(least) if least.conf == EXPANDABLE));
@@ -150,16 +163,8 @@ fn a_minimum_within_the_available_memory_fits() {
         },
         vec![tried("", 900, 950, 8)],
         |request, search| {
-            let facts = Facts {
-                request,
-                search,
-                best: Some(0),
-                stability: None,
-                failure: None,
-                holdings: &holdings(),
-                others: &[],
-                confidence: Confidence::of(None, None),
-            };
+            let holdings = holdings();
+            let facts = facts(request, search, &holdings);
             let fits = |needs: u64| facts.fits(&failing(tried("", needs, 1100, 8)));
             assert!(fits(1000) && !fits(1001) && !fits(0));
             let fits_now = TriedSettings {
@@ -185,16 +190,8 @@ fn memory_that_may_be_available() {
         },
         vec![tried("", 700, 750, 8)],
         |request, search| {
-            let facts = Facts {
-                request,
-                search,
-                best: Some(0),
-                stability: None,
-                failure: None,
-                holdings: &holdings(),
-                others: &[],
-                confidence: Confidence::of(None, None),
-            };
+            let holdings = holdings();
+            let facts = facts(request, search, &holdings);
             let uncertain = [800, 801, 900, 901].map(|mib| facts.is_uncertain(mib * MIB));
             assert_eq!(uncertain, [false, true, true, false]);
             assert_eq!(facts.available_text(), "800.0 MiB to 900.0 MiB");

@@ -2,10 +2,6 @@
 //!
 //! The recordings are not part of this repository. `COALESCE_PUBLIC_TRACES` and `COALESCE_SNAPSHOTS` name
 //! their folders. Without them the tests print a note and pass.
-#![allow(missing_docs)]
-
-#[path = "../../../workloads/tests/main/elsewhere.rs"]
-mod elsewhere;
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +17,7 @@ use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::input::Input;
 
-use self::elsewhere::{files, say};
+use crate::elsewhere::{files, say};
 
 /// Perturbed copies of each workload; few, because tests are built without optimisation.
 const COPIES: u64 = 2;

@@ -2,10 +2,6 @@
 //!
 //! Three recordings are part of this repository. `COALESCE_SNAPSHOTS` and `COALESCE_H200` name folders with
 //! more; without them the test prints a note and checks those three.
-#![allow(missing_docs)]
-
-#[path = "../../../workloads/tests/main/elsewhere.rs"]
-mod elsewhere;
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +12,7 @@ use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 
-use self::elsewhere::{files, say};
+use crate::elsewhere::{files, say};
 
 /// Rules about the program rather than the allocator: their findings must hold for the complete recording.
 const ABOUT_PROGRAM: [&str; 4] = ["growth", "graph", "gradients", "losses"];

@@ -1,0 +1,8 @@
+//! What is said of recordings of real programs.
+#![allow(missing_docs)]
+
+#[path = "../../../../workloads/tests/main/elsewhere.rs"]
+mod elsewhere;
+mod holders;
+mod recordings;
+mod truncated;
