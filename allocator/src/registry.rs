@@ -64,7 +64,8 @@ macro_rules! policies {
             },)+
         ];
 
-        /// The policy `name`, other than the reference, with the settings string `conf`.
+        /// Builds the policy `name` with the settings string `conf`. It does not depend on the driver, so it is compiled
+        /// once. The reference is not a `Policy`.
         fn policy(name: &str, conf: &str) -> Result<(&'static str, Box<dyn Policy>), BuildError> {
             match name {
                 $($name => PolicySettings::read(conf, crate::policy::$module::$policy::from_settings)

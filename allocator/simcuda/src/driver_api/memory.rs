@@ -1,4 +1,4 @@
-//! Virtual memory, and the functions of memory and pools that differ from the runtime's.
+//! Virtual memory, and functions for memory and pools that do not behave as those of the runtime's API.
 
 use coalesce_alloc::driver::GRANULARITY;
 

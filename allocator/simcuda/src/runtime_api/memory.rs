@@ -1,4 +1,4 @@
-//! The functions of memory and pools that differ from the driver's.
+//! Functions for memory and pools that do not behave as those of the driver's API.
 
 use crate::border::{Out, entry_points};
 

@@ -18,12 +18,14 @@
 //! | `brief 3 × 99 MiB mm` | allocates and frees a tensor three times |
 //! | `burst 4 × 25 MiB mm` | allocates four tensors, then frees them |
 //! | `a += 5 × 4 MiB mm on stream 1` | allocates tensors and appends them to list `a` |
-//! | `free a`, `free a first`, `free a last 2` | frees the tensors of a list, or those at one of its ends |
-//! | `free a 2-4 9`, `free a 2-4 each 10` | frees those in these places, or in these of every ten |
-//! | `record a on stream 1` | uses a tensor on another stream; the places are given as those of `free` |
+//! | `free a`, `free a first`, `free a last 2` | frees all tensors of a list, its first, or its last two |
+//! | `free a 2-4 9` | frees the second to fourth and the ninth |
+//! | `free a 2-4 each 10` | frees the second to fourth of every ten |
+//! | `record a on stream 1` | uses tensors on another stream; they are chosen as with `free` |
 //! | `empty_cache`, `hold_events true` | empties the cache; lets streams lag behind |
 //! | `forward: WHAT; WHAT` | enters a phase |
-//! | `repeat 3: WHAT`, `steps 1-4: WHAT` | repeats this and the indented lines below; enters `step 1` to `step 4` |
+//! | `repeat 3: WHAT` | does this and the indented lines below three times |
+//! | `steps 1-4: WHAT` | the same four times, and enters `step 1` to `step 4` |
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -148,7 +150,8 @@ fn execute<'a>(statement: &'a str, program: &mut Program<'_>, lists: &mut Lists<
             list.extend(left.into_iter().flatten());
         }
         _ => {
-            let (sizes, tag) = sizes(operands.trim_start_matches("+= "));
+            let appended = operands.strip_prefix("+= ");
+            let (sizes, tag) = sizes(appended.unwrap_or(operands));
             if verb == "brief" {
                 return sizes.for_each(|bytes| {
                     let brief = program.alloc_on(stream, bytes, tag);
@@ -161,7 +164,8 @@ fn execute<'a>(statement: &'a str, program: &mut Program<'_>, lists: &mut Lists<
             match verb {
                 "keep" => tensors.into_iter().for_each(|kept| program.hold(kept)),
                 "burst" => program.free_all(tensors),
-                list => lists.entry(list).or_default().extend(tensors),
+                list if appended.is_some() => lists.entry(list).or_default().extend(tensors),
+                _ => panic!("no such line: {statement}"),
             }
         }
     }
