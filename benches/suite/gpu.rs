@@ -1,11 +1,10 @@
 //! The part of `cargo bench` that needs a GPU: measures every policy on it, with the memory that the device reports.
 //!
-//! Without a GPU it prints a message and does nothing. `COALESCE_DEVICE` names the GPU; `sim` skips this part. Writes
-//! `gpu/cells.csv` and `gpu/latencies.csv` into the results folder.
-
-mod plain;
+//! Without a GPU it does nothing. `COALESCE_DEVICE` names the GPU; `sim` skips this part. Writes `gpu/cells.csv` and
+//! `gpu/latencies.csv` into the results folder.
 
 use std::io::{Write, stdout};
+use std::path::Path;
 use std::time::Duration;
 
 use coalesce_bench::measure::deadline::Deadline;
@@ -14,14 +13,14 @@ use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::machine;
 
-fn main() -> anyhow::Result<()> {
-    if plain::is_plain("gpu") {
-        run()?;
-    }
-    Ok(())
-}
+/// The time for each workload and policy.
+const TIME: Duration = Duration::from_millis(300);
 
-fn run() -> anyhow::Result<()> {
+/// Measures the policies, unless there is no GPU.
+///
+/// # Errors
+/// If the GPU that is named cannot be used, or the results cannot be written.
+pub fn run(folder: &Path) -> anyhow::Result<()> {
     let device = DeviceName::from_environment(DeviceName::Auto)?.open()?;
     let machine = match &device {
         Device::Sim(reason) => {
@@ -32,14 +31,14 @@ fn run() -> anyhow::Result<()> {
         }
         Device::Cuda(device) => machine::with_gpu(device),
     };
-    let folder = results::folder()?.join("gpu");
+    let folder = folder.join("gpu");
     results::write(&folder.join("machine.txt"), machine.as_bytes())?;
     let plan = Plan {
         workloads: Vec::new(),
         traces: None,
         policies: Vec::new(),
         kernels: None,
-        time: Duration::from_secs(1),
+        time: TIME,
         until: Deadline::after(None),
     };
     let all = bench::run(device, &plan, |all| record::write(all, &folder))?;

@@ -221,6 +221,12 @@ impl Row {
         }
     }
 
+    /// Peak reserved / peak requested.
+    #[must_use]
+    pub fn reserved_of_requested(&self) -> f64 {
+        self.peak_reserved_bytes as f64 / self.lower_bound_bytes.max(1) as f64
+    }
+
     /// Whether the cell was measured: the policy supports the workload.
     #[must_use]
     pub fn is_measured(&self) -> bool {

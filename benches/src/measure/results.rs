@@ -19,12 +19,12 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     in_checkout("COALESCE_RESULTS", "results/latest")
 }
 
-/// The sweep that `cargo bench` runs: `COALESCE_SWEEP`, by default `benches/sweeps/default.toml` in the checkout.
+/// The sweep that a benchmark runs: `COALESCE_SWEEP`, by default `benches/sweeps/NAME.toml` in the checkout.
 ///
 /// # Errors
 /// If the current folder is not in a checkout.
-pub fn default_sweep() -> anyhow::Result<PathBuf> {
-    in_checkout("COALESCE_SWEEP", "benches/sweeps/default.toml")
+pub fn sweep(name: &str) -> anyhow::Result<PathBuf> {
+    in_checkout("COALESCE_SWEEP", &format!("benches/sweeps/{name}.toml"))
 }
 
 /// The folder of recorded traces: the given one, by default that of the checkout.

@@ -17,7 +17,7 @@ use crate::report::plot::driver_time::{Curve, driver_time};
 use crate::report::plot::efficiency::efficiency;
 use crate::report::plot::releases::releases;
 use crate::report::plot::timeline::{Line, Stroke, timeline};
-use crate::report::plot::tradeoff::tradeoff;
+use crate::report::plot::tradeoff::{DRIVER_TIME, tradeoff};
 use crate::report::plot::waste;
 use crate::report::releases::Releases;
 use crate::report::table::{Layout, is_tight};
@@ -107,7 +107,7 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
         for (workload, points) in pareto::points(&rows) {
             if !points.is_empty() {
                 let name = format!("pareto/{}", file_name(&mut pareto_files, &workload));
-                write(&name, tradeoff(&workload, &points)?)?;
+                write(&name, tradeoff(&workload, &DRIVER_TIME, &points)?)?;
             }
         }
     }

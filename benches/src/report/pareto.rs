@@ -23,8 +23,8 @@ pub struct Point {
     pub name: String,
     /// Peak reserved / peak requested.
     pub reserved: f64,
-    /// Modelled driver time in milliseconds.
-    pub driver_ms: f64,
+    /// Modelled driver time in milliseconds, or another time.
+    pub time: f64,
     /// Whether the policy is offline.
     pub is_offline: bool,
 }
@@ -33,16 +33,16 @@ impl Point {
     fn of(row: &Row, rows: &[Row]) -> Self {
         Self {
             name: full_name(row, rows),
-            reserved: row.peak_reserved_bytes as f64 / row.lower_bound_bytes.max(1) as f64,
-            driver_ms: row.driver_time_ns as f64 / 1e6,
+            reserved: row.reserved_of_requested(),
+            time: row.driver_time_ns as f64 / 1e6,
             is_offline: is_offline(&row.policy),
         }
     }
 
     /// Whether it is at least as good in both figures and better in one.
     fn beats(&self, other: &Self) -> bool {
-        let no_worse = self.reserved <= other.reserved && self.driver_ms <= other.driver_ms;
-        no_worse && (self.reserved < other.reserved || self.driver_ms < other.driver_ms)
+        let no_worse = self.reserved <= other.reserved && self.time <= other.time;
+        no_worse && (self.reserved < other.reserved || self.time < other.time)
     }
 }
 
@@ -54,7 +54,7 @@ pub fn front(points: &[Point]) -> Vec<&Point> {
         .filter(|point| !choices().any(|other| other.beats(point)))
         .collect();
     front.sort_by(|a, b| a.reserved.total_cmp(&b.reserved));
-    front.dedup_by(|a, b| a.reserved == b.reserved && a.driver_ms == b.driver_ms);
+    front.dedup_by(|a, b| a.reserved == b.reserved && a.time == b.time);
     front
 }
 
@@ -124,7 +124,7 @@ pub fn fronts(rows: &[Row]) -> String {
     ];
     let mut table = Table::of(headings, [""; 0]);
     let shown = |point: &Point| {
-        let (share, ms) = (percent(point.reserved), point.driver_ms);
+        let (share, ms) = (percent(point.reserved), point.time);
         format!("{} {share}, {ms:.1} ms", point.name)
     };
     for (workload, points) in points(rows) {

@@ -69,11 +69,16 @@ impl<'a> Fastest<'a> {
         self.allocator.iter().sum()
     }
 
+    /// The time that the yardstick needs for a walk.
+    #[must_use]
+    pub fn yardstick(&self) -> Duration {
+        self.yardstick.iter().sum()
+    }
+
     /// The time of a walk, divided by that of the yardstick.
     #[must_use]
     pub fn ratio(&self) -> f64 {
-        let yardstick: Duration = self.yardstick.iter().sum();
-        self.total().div_duration_f64(yardstick)
+        self.total().div_duration_f64(self.yardstick())
     }
 }
 

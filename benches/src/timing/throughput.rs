@@ -35,18 +35,24 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
             samples.push(ns / walk.pairs() as f64);
         }
     }
-    let Some(Estimate { value, low, high }) = median_interval(&samples).map(Estimate::in_tenths)
+    Ok(with(row, &samples))
+}
+
+/// The row with these times for a malloc and its free, in nanoseconds.
+#[must_use]
+pub fn with(row: Row, samples: &[f64]) -> Row {
+    let Some(Estimate { value, low, high }) = median_interval(samples).map(Estimate::in_tenths)
     else {
-        return Ok(row);
+        return row;
     };
     let texts: Vec<String> = samples.iter().map(|ns| format!("{ns:.1}")).collect();
-    Ok(Row {
+    Row {
         ns_per_pair: Some(value),
         ns_per_pair_low: Some(low),
         ns_per_pair_high: Some(high),
         ns_per_pair_samples: texts.join(";"),
         ..row
-    })
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::releases::releases;
 use super::shade;
 use super::speed::speed;
 use super::timeline::{Line, Stroke, timeline};
-use super::tradeoff::tradeoff;
+use super::tradeoff::{DRIVER_TIME, tradeoff};
 use super::waste;
 use crate::measure::record::{RECORDED, Row};
 use crate::measure::timeline::Point;
@@ -60,10 +60,10 @@ fn trade_offs() {
         let points = (0..rng.below(20)).map(|_| pareto::Point {
             name: name(rng),
             reserved: one_of(rng, &RESERVED[..far]),
-            driver_ms: one_of(rng, &MS[..slow]),
+            time: one_of(rng, &MS[..slow]),
             is_offline: rng.happens(1, 4),
         });
-        tradeoff("a workload", &points.collect::<Vec<_>>())
+        tradeoff("a workload", &DRIVER_TIME, &points.collect::<Vec<_>>())
     };
     insta::assert_snapshot!(legible(8, plot));
 }

@@ -1,4 +1,4 @@
-//! Driver time over reserved memory.
+//! A time over reserved memory.
 
 use plotters::style::RGBColor;
 
@@ -9,8 +9,30 @@ use super::canvas::{
 use super::frame::{Frame, Scale, X_AXIS, Y_AXIS, number};
 use crate::report::pareto::{Point, front};
 
-/// The shortest time on the scale, which is logarithmic.
-const LEAST_MS: f64 = 0.01;
+/// The axis of times, which is logarithmic.
+pub struct TimeAxis {
+    /// What the time is of, with its unit.
+    pub title: &'static str,
+    /// The unit.
+    pub unit: &'static str,
+    /// The shortest time on the scale.
+    pub least: f64,
+}
+
+/// The modelled driver time of a whole workload.
+pub const DRIVER_TIME: TimeAxis = TimeAxis {
+    title: "modelled driver time, ms",
+    unit: "ms",
+    least: 0.01,
+};
+
+/// The allocator's own time for a malloc and its free.
+pub const PAIR_TIME: TimeAxis = TimeAxis {
+    title: "malloc and free without driver calls, ns",
+    unit: "ns",
+    least: 1.0,
+};
+
 /// The end of the axis of memory in percent: a single wasteful way must not compress the scale of the others. Points
 /// beyond it are drawn as triangles at the edge.
 const WIDEST: f64 = 400.0;
@@ -32,44 +54,46 @@ struct Mark {
     is_front: bool,
 }
 
-/// Plots driver time over reserved memory for the ways to run a workload, with a line along the front.
+/// Plots a time over reserved memory for the ways to run a workload, with a line along the front.
 ///
 /// # Errors
 /// If the plot cannot be drawn.
-pub fn tradeoff(title: &str, points: &[Point]) -> anyhow::Result<String> {
+pub fn tradeoff(title: &str, time: &TimeAxis, points: &[Point]) -> anyhow::Result<String> {
     let front = front(points);
     let color = |point: &Point| match point {
         _ if point.is_offline => OFFLINE,
         _ if front.contains(&point) => FRONT,
         _ => FAINT,
     };
-    let entries: Vec<String> = (1..).zip(points).map(entry).collect();
+    let entries: Vec<String> = (1..)
+        .zip(points)
+        .map(|numbered| entry(time, numbered))
+        .collect();
     let left = MARGIN + Y_AXIS + FRAME.0;
     let list = left + MARGIN + 8;
     let size_x = list + widest(&entries, TEXT) + MARGIN;
     let space = size_x - 2 * MARGIN;
-    let legend = legend();
-    let legend = &legend[..if points.iter().any(|point| beyond(point).is_some()) {
-        4
-    } else {
-        3
-    }];
+    let legend = legend(time, points, front.len());
+    let legend = &legend[..];
     let top = MARGIN + TITLE + LINE / 2;
-    let frame = frame(points, top + legend_height(legend, space) + LINE);
+    let frame = frame(time, points, top + legend_height(legend, space) + LINE);
     let bottom = frame.top + LINE * points.len() as i32;
     let size_y = bottom.max(frame.bottom + X_AXIS) + MARGIN;
     draw((size_x, size_y), |canvas| {
         canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
         canvas.legend(legend, (MARGIN, top), space)?;
         let x = "peak reserved / peak requested, %";
-        frame.axes(canvas, x, "modelled driver time, ms")?;
-        let along = front.iter().map(|point| place(&frame, point)).collect();
+        frame.axes(canvas, x, time.title)?;
+        let along = front
+            .iter()
+            .map(|point| place(time, &frame, point))
+            .collect();
         canvas.line(along, FRONT, 1)?;
         let mark = |(number, point): (usize, &Point)| Mark {
             text: number.to_string(),
             color: color(point),
-            at: place(&frame, point),
-            beyond: beyond(point),
+            at: place(time, &frame, point),
+            beyond: beyond(time, point),
             is_front: front.contains(&point),
         };
         let marks: Vec<Mark> = (1..).zip(points).map(mark).collect();
@@ -87,48 +111,60 @@ pub fn tradeoff(title: &str, points: &[Point]) -> anyhow::Result<String> {
     })
 }
 
-fn legend() -> [(Swatch, &'static str); 4] {
+/// What the marks mean that the plot has.
+fn legend(time: &TimeAxis, points: &[Point], on_front: usize) -> Vec<(Swatch, &'static str)> {
+    let offline = points.iter().filter(|point| point.is_offline).count();
     [
         (
             Swatch::Dot(FRONT),
             "on the front: no other online policy is better in both",
+            on_front > 0,
         ),
-        (Swatch::Dot(OFFLINE), "offline policy"),
-        (Swatch::Dot(FAINT), "other"),
+        (Swatch::Dot(OFFLINE), "offline policy", offline > 0),
+        (
+            Swatch::Dot(FAINT),
+            "other",
+            points.len() > on_front + offline,
+        ),
         (
             Swatch::Beyond(FAINT),
             "beyond the axis: the list has its figures",
+            points.iter().any(|point| beyond(time, point).is_some()),
         ),
     ]
+    .into_iter()
+    .filter_map(|(swatch, text, is_there)| is_there.then_some((swatch, text)))
+    .collect()
 }
 
 /// The line of a point in the list beside the plot.
-fn entry((place, point): (usize, &Point)) -> String {
+fn entry(time: &TimeAxis, (place, point): (usize, &Point)) -> String {
     let Point {
         name,
         reserved,
-        driver_ms,
+        time: of_point,
         ..
     } = point;
-    let ms = match *driver_ms {
-        ms if ms >= 10.0 => format!("{ms:.0}"),
-        ms if ms >= 0.1 => format!("{ms:.2}"),
-        ms => number(ms),
+    let shown = match *of_point {
+        long if long >= 10.0 => format!("{long:.0}"),
+        middle if middle >= 0.1 => format!("{middle:.2}"),
+        short => number(short),
     };
-    let beyond = if beyond(point).is_some() {
+    let beyond = if beyond(time, point).is_some() {
         ", beyond the axis"
     } else {
         ""
     };
     format!(
-        "{place}  {name}: {:.1} %, {ms} ms{beyond}",
-        100.0 * reserved
+        "{place}  {name}: {:.1} %, {shown} {}{beyond}",
+        100.0 * reserved,
+        time.unit
     )
 }
 
 /// The direction in which a point is beyond the axes: right, down.
-fn beyond(point: &Point) -> Option<(i32, i32)> {
-    let (right, down) = (100.0 * point.reserved > WIDEST, point.driver_ms < LEAST_MS);
+fn beyond(time: &TimeAxis, point: &Point) -> Option<(i32, i32)> {
+    let (right, down) = (100.0 * point.reserved > WIDEST, point.time < time.least);
     match (right, down) {
         (true, _) => Some((1, 0)),
         (_, true) => Some((0, 1)),
@@ -136,7 +172,7 @@ fn beyond(point: &Point) -> Option<(i32, i32)> {
     }
 }
 
-fn frame(points: &[Point], top: i32) -> Frame {
+fn frame(time: &TimeAxis, points: &[Point], top: i32) -> Frame {
     let inside = |point: &&Point| 100.0 * point.reserved <= WIDEST;
     let widths = points.iter().filter(inside).map(|p| 100.0 * p.reserved);
     let widest = if points.iter().all(|point| inside(&point)) {
@@ -144,8 +180,8 @@ fn frame(points: &[Point], top: i32) -> Frame {
     } else {
         WIDEST
     };
-    let times = || points.iter().map(|point| point.driver_ms.max(LEAST_MS));
-    let highest = times().fold(LEAST_MS, f64::max);
+    let times = || points.iter().map(|point| point.time.max(time.least));
+    let highest = times().fold(time.least, f64::max);
     let lowest = times().fold(highest, f64::min);
     let narrowest = points
         .iter()
@@ -163,11 +199,11 @@ fn frame(points: &[Point], top: i32) -> Frame {
 }
 
 /// The place of a point, or the edge of the frame if it is beyond the axes.
-fn place(frame: &Frame, point: &Point) -> (i32, i32) {
+fn place(time: &TimeAxis, frame: &Frame, point: &Point) -> (i32, i32) {
     let percent = 100.0 * point.reserved;
-    let (x, y) = frame.place((percent.min(WIDEST), point.driver_ms.max(LEAST_MS)));
+    let (x, y) = frame.place((percent.min(WIDEST), point.time.max(time.least)));
     let x = if percent > WIDEST { frame.right } else { x };
-    let y = if point.driver_ms < LEAST_MS {
+    let y = if point.time < time.least {
         frame.bottom
     } else {
         y
@@ -263,10 +299,10 @@ mod tests {
 
     #[test]
     fn numbers_do_not_cover_each_other() {
-        let point = |name: &str, number: i32, reserved, driver_ms| Point {
+        let point = |name: &str, number: i32, reserved, time| Point {
             name: format!("{name}{number}"),
             reserved,
-            driver_ms,
+            time,
             is_offline: false,
         };
         // A cluster of points a few pixels apart, and four at the same place.
@@ -276,7 +312,7 @@ mod tests {
         });
         let same = (0..4).map(|n| point("same", n, 1.6, 64.0));
         let points = near.chain(same).chain([point("far", 0, 1.3, 6000.0)]);
-        let svg = tradeoff("workload", &points.collect::<Vec<_>>()).unwrap();
+        let svg = tradeoff("workload", &DRIVER_TIME, &points.collect::<Vec<_>>()).unwrap();
         assert_legible(&svg);
         assert!(labels(&svg).iter().any(|it| it.text == "31, 32, 33, 34"));
     }
