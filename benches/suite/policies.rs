@@ -1,7 +1,7 @@
 //! `cargo bench`: every policy on programs of each kind, who needs how much memory, and how fast it is.
 //!
 //! Runs the sweep `sweeps/bench.toml` on the simulated device, times a malloc and its free under each of its policies on the
-//! workloads [`TIMED`], prints a table, and writes `policies.csv`, a spreadsheet and a plot into the results folder. All but
+//! workloads [`TIMED`], prints a table, and writes `bench.csv`, a spreadsheet and a plot into the results folder. All but
 //! the times is identical on every machine. `COALESCE_SWEEP` names another sweep. With a GPU it measures the policies on that
 //! too. A filter or an option is meant for criterion: then only times are measured, and the files stay as they are.
 
@@ -77,7 +77,7 @@ fn main() -> anyhow::Result<()> {
     shown?;
     writeln!(
         stdout(),
-        "\nThe table, a spreadsheet and a plot: {}/policies.{{csv,xlsx,svg}}\n\
+        "\nThe table, a spreadsheet and a plot: {}/bench.{{csv,xlsx,svg}}\n\
          Next: `cargo bench -- quilt` times one policy again and compares it with this run; `cargo bench --bench settings` \
          measures PyTorch's settings.",
         printable::path(&folder)
@@ -144,13 +144,13 @@ fn name(cell: &PlannedCell) -> String {
 fn write(rows: &[Row], ranking: &Ranking, folder: &Path) -> anyhow::Result<()> {
     let mut csv = Vec::new();
     record::write(rows, &mut csv)?;
-    results::write(&folder.join("policies.csv"), &csv)?;
+    results::write(&folder.join("bench.csv"), &csv)?;
     let summary = summarize(rows, Some("pytorch/default"), Vec::new())?;
     results::write(
-        &folder.join("policies.xlsx"),
+        &folder.join("bench.xlsx"),
         &spreadsheet::xlsx(rows, &summary)?,
     )?;
     let title = "Memory and time of each policy";
     let svg = tradeoff(title, &PAIR_TIME, &ranking.points())?;
-    results::write(&folder.join("policies.svg"), svg.as_bytes())
+    results::write(&folder.join("bench.svg"), svg.as_bytes())
 }
