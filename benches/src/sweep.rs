@@ -9,6 +9,7 @@ pub mod entry;
 pub mod journal;
 pub mod merge;
 pub mod plan;
+mod policies;
 pub mod run;
 pub mod spec;
 

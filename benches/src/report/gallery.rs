@@ -75,15 +75,25 @@ impl Kind {
     }
 }
 
-/// Draws the wanted plots of a sweep into `folder`, those that its rows have the figures for.
+/// Draws the wanted plots of a sweep into `folder`, those that its rows have the figures for. Timelines are replays, so they
+/// need the plan. Returns the number of plots.
 ///
 /// # Errors
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
-pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow::Result<()> {
+pub fn draw<'a>(
+    plan: impl Into<Option<&'a Plan>>,
+    rows: &[Row],
+    folder: &Path,
+    wanted: &[Kind],
+) -> anyhow::Result<usize> {
     let is_wanted = |kind| wanted.contains(&kind);
     // Each kind of plot of a workload has its folder.
     let (mut pareto_files, mut curve_files, mut timeline_files) = Default::default();
-    let write = |name: &str, svg: String| results::write(&folder.join(name), svg.as_bytes());
+    let mut count = 0;
+    let mut write = |name: &str, svg: String| {
+        count += 1;
+        results::write(&folder.join(name), svg.as_bytes())
+    };
     let mut rows = Cow::Borrowed(rows);
     if differ(&rows, |row| &row.torch) {
         let compared = Releases::of(&rows);
@@ -117,9 +127,9 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
             write(&name, driver_time(&workload, &curves)?)?;
         }
     }
-    if !is_wanted(Kind::Timeline) {
-        return Ok(());
-    }
+    let Some(plan) = plan.into().filter(|_| is_wanted(Kind::Timeline)) else {
+        return Ok(count);
+    };
     let layout = Layout::of(&rows);
     let worst = most_wasteful(&rows);
     let progress = Progress::new("timelines", Some(worst.len() as u64));
@@ -129,7 +139,7 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow
         write(&name, over_time(plan, row, &rows)?)?;
         progress.add(1, &line);
     }
-    Ok(())
+    Ok(count)
 }
 
 /// Whether rows differ in a column, apart from those without a value.

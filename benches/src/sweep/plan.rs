@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::printable::{self, printable};
-use coalesce_alloc::registry::{self, OfflinePlan, POLICIES};
+use coalesce_alloc::printable::printable;
+use coalesce_alloc::registry::{self, OfflinePlan};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_plugin::Library;
@@ -18,6 +18,7 @@ use coalesce_workloads::formats::source::Source;
 use toml::Table;
 
 use super::entry::{Entry, digest, entries};
+use super::policies::{others, policies};
 use super::spec::{RunSpec, Spec};
 use crate::measure::capacity::{Capacity, ROOMY};
 use crate::measure::cell::{self, Cell, REFERENCE};
@@ -84,6 +85,7 @@ impl Plan {
         let spec: Spec = toml_file::parse(text)?;
         let profile = Profile::load(&spec.profile, folder)?;
         let settings = settings(&spec.settings)?;
+        let others = others(&spec.run);
         ensure!(!spec.run.is_empty(), "no [[run]]");
         let mut plan = Self {
             workloads: Vec::new(),
@@ -97,7 +99,10 @@ impl Plan {
             let entries = entries(&spec.workload, &run.seeds, folder)?;
             for entry in chosen(entries, run).with_context(context)? {
                 let workload = plan.add(entry).with_context(context)?;
-                cells.extend(combinations(run, &settings, workload, folder).with_context(context)?);
+                let policies = policies(run, &others, folder).with_context(context)?;
+                cells.extend(
+                    combinations(run, &settings, workload, &policies).with_context(context)?,
+                );
             }
         }
         ensure!(!plan.workloads.is_empty(), "no [[workload]]");
@@ -211,7 +216,7 @@ impl Plan {
     }
 }
 
-/// The settings by name.
+/// The settings by name; without any, those that change nothing.
 fn settings(table: &Table) -> anyhow::Result<Vec<(String, String)>> {
     let mut settings = Vec::new();
     for (name, conf) in table {
@@ -220,7 +225,9 @@ fn settings(table: &Table) -> anyhow::Result<Vec<(String, String)>> {
             .with_context(|| format!("setting {}: expected a string", printable(name)))?;
         settings.push((name.clone(), conf.to_owned()));
     }
-    ensure!(!settings.is_empty(), "no settings");
+    if settings.is_empty() {
+        settings.push(("default".to_owned(), String::new()));
+    }
     Ok(settings)
 }
 
@@ -241,12 +248,12 @@ fn chosen(mut entries: Vec<Entry>, run: &RunSpec) -> anyhow::Result<Vec<Entry>> 
     Ok(entries)
 }
 
-/// All combinations of a run for one workload. Libraries are relative to `folder`.
+/// All combinations of a run for one workload and the run's policies.
 fn combinations(
     run: &RunSpec,
     settings: &[(String, String)],
     workload: usize,
-    folder: &Path,
+    policies: &[String],
 ) -> anyhow::Result<Vec<PlannedCell>> {
     let capacities = parsed::<Capacity>("capacities", &run.capacities)?;
     let addresses = parsed::<AddressPolicy>("addresses", &run.addresses)?;
@@ -254,12 +261,6 @@ fn combinations(
         .into_iter()
         .map(reproduced)
         .collect::<Result<Vec<_>, _>>()?;
-    ensure!(!run.policies.is_empty(), "policies is empty");
-    let policies = run
-        .policies
-        .iter()
-        .map(|name| policy_named(name, folder))
-        .collect::<anyhow::Result<Vec<_>>>()?;
     let chosen = match &run.settings {
         None => settings.to_vec(),
         Some(names) => names
@@ -268,7 +269,7 @@ fn combinations(
             .collect::<Result<_, _>>()?,
     };
     let mut cells = Vec::new();
-    for policy in &policies {
+    for policy in policies {
         let releases = match policy.as_str() {
             REFERENCE => &releases[..],
             _ => &[Release::DEFAULT],
@@ -293,23 +294,6 @@ fn combinations(
         }
     }
     Ok(cells)
-}
-
-/// The name of a known policy, or of a library that exists, with its path.
-fn policy_named(policy: &str, folder: &Path) -> anyhow::Result<String> {
-    if let Some(library) = Library::named(policy)? {
-        let library = library.relative_to(folder);
-        let path = library.path();
-        ensure!(path.is_file(), "no library {}", printable::path(path));
-        return Ok(library.policy());
-    }
-    let known = POLICIES.iter().map(|policy| policy.name);
-    ensure!(
-        known.clone().any(|name| name == policy),
-        "unknown policy {}",
-        Unknown::new(policy, known)
-    );
-    Ok(policy.to_owned())
 }
 
 /// Checks the settings of a policy; of the reference, as a release reads them.

@@ -4,7 +4,7 @@
 //! # What the sweep shows.
 //! profile = "published"                    # cost of driver calls; or the path of a file
 //!
-//! [settings]                               # settings strings by name
+//! [settings]                               # settings strings by name; default: the next line
 //! default = ""
 //! split64 = "max_split_size_mb:64"
 //!
@@ -24,7 +24,8 @@
 //! [[run]]                                  # all combinations of its values
 //! settings = ["default"]                   # default: all settings
 //! capacities = ["1TiB", "110%", "least"]   # default: 1TiB; least: minimum device memory
-//! policies = ["pytorch"]                   # default: pytorch; plugin:PATH is a library
+//! policies = ["pytorch"]                   # default: pytorch; plugin:PATH is a library,
+//!                                          # others all policies that no other run has
 //! addresses = ["up"]                       # default: up; or down, firstfit, cuda
 //! torch = ["2.11", "2.15"]                 # releases that pytorch reproduces; default: the newest
 //! families = ["recorded"]                  # default: workloads of all families
@@ -47,11 +48,14 @@ pub struct Spec {
     /// Cost profile: `published` or a file.
     #[serde(default = "published")]
     pub profile: String,
-    /// Settings strings by name.
+    /// Settings strings by name; without any, `default` is empty.
+    #[serde(default)]
     pub settings: Table,
-    /// Workloads.
+    /// Workloads; at least one.
+    #[serde(default)]
     pub workload: Vec<WorkloadSpec>,
-    /// How to run them.
+    /// How to run them; at least one.
+    #[serde(default)]
     pub run: Vec<RunSpec>,
 }
 
@@ -83,6 +87,9 @@ pub enum Presets {
     All(String),
 }
 
+/// Stands for the policies that no other run has.
+pub const OTHERS: &str = "others";
+
 /// Combinations to run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -91,7 +98,7 @@ pub struct RunSpec {
     pub settings: Option<Vec<String>>,
     /// Capacities.
     pub capacities: Vec<String>,
-    /// Policies.
+    /// Policies, libraries, and [`OTHERS`].
     pub policies: Vec<String>,
     /// Families of workloads; by default all.
     pub families: Option<Vec<String>>,
