@@ -4,6 +4,24 @@
 //! `CUDAAllocatorConfig` (the keys of CUDA). Each parses the whole string and skips the keys of the
 //! other. The origin of the string decides which one runs first, and with it the text of some errors.
 //! Releases until 2.9 have one parser, `CUDAAllocatorConfig`.
+//!
+//! Where each setting is applied, in `pytorch/`:
+//!
+//! | key | file: function |
+//! |---|---|
+//! | `max_split_size_mb` | `fit.rs: may_serve`, `split.rs: should_split`, `release.rs: release_available_cached_blocks` |
+//! | `max_non_split_rounding_mb` | `fit.rs: may_serve` |
+//! | `roundup_power2_divisions` | `size.rs: round_size` |
+//! | `large_segment_size_mb` | `size.rs: segment_size`, `size.rs: page_size` |
+//! | `expandable_segments` | `expandable.rs: alloc_expandable`, `fit.rs: take_expandable` |
+//! | `expandable_segments_reserve` | `expandable.rs: reserve_of` |
+//! | `expandable_segments_reserve_by_class` | `expandable.rs: reserve_of` |
+//! | `garbage_collection_threshold` | `garbage_collect.rs: collect_garbage` |
+//! | `per_process_memory_fraction` | `limit.rs: at_start` |
+//! | `throw_on_cudamalloc_oom` | `limit.rs: ensure_not_rejected` |
+//! | `graph_capture_record_stream_reuse` | `graph_reuse.rs: free_safe_blocks`, `events.rs: insert_deferred_events_of` |
+//!
+//! `backend` selects another allocator. The others (`release_lock_on_cudamalloc`, `pinned_…`) change no decision.
 
 pub mod keys;
 mod numbers;

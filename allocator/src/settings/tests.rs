@@ -5,6 +5,30 @@ use crate::release::v2;
 
 const MIB: u64 = 1 << 20;
 
+/// The table in the documentation has each key that changes a decision, and functions that exist.
+#[test]
+fn the_table_says_where_settings_are_applied() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pytorch");
+    let text = include_str!("../settings.rs");
+    let row_of = |key: &str| {
+        let start = format!("//! | `{key}` |");
+        text.lines().find_map(|line| line.strip_prefix(&*start))
+    };
+    let no_decision = |key: &str| {
+        let others = ["backend", "roundup_bypass_threshold_mb"];
+        key.starts_with("pinned_") || key.starts_with("release_lock_") || others.contains(&key)
+    };
+    for key in keys::KEYS.map(|key| key.name) {
+        let row = row_of(key);
+        assert_eq!(row.is_none(), no_decision(key), "{key}");
+        for place in row.unwrap_or_default().split('`').filter(|it| it.contains(": ")) {
+            let (file, function) = place.split_once(": ").unwrap();
+            let source = std::fs::read_to_string(folder.join(file)).expect(file);
+            assert!(source.contains(&format!("fn {function}(")), "{place}");
+        }
+    }
+}
+
 #[test]
 fn settings_strings_are_split_at_top_level_commas() {
     let conf = "a:[1:2,3:4], b:1,,c,d:[[1],2],e:]1,f";

@@ -80,32 +80,32 @@ macro_rules! verbs {
 }
 
 verbs! {
-    "For a training that ran out of memory, or that is planned":
+    "For a training that ran out of memory, or may":
     mod advise; Advise
     mod diagnose; Diagnose
     mod diff; Diff
     mod fits; Fits
-    mod replay; Replay
     mod verify; Verify
     mod convert; Convert
 
-    "For work on allocators":
-    mod workloads; Workloads
+    "For an allocator's policy or settings":
+    mod replay; Replay
     mod policies; Policies
+    mod workloads; Workloads
+    mod bench; Bench
     mod sweep; Sweep
     mod merge; Merge
-    mod report; Report
     mod summary; Summary
-    mod compare; Compare
     mod plot; Plot
-    mod bench; Bench
+    mod compare; Compare
+    mod place; Place
+
+    "For maintainers, shells and other programs":
+    mod report; Report
+    mod realism; Realism
     mod profile; Profile
     mod model; Model
-    mod place; Place
-    mod realism; Realism
     mod script; Script
-
-    "For shells and other programs":
     mod schema; Schema
     mod completions; Completions
     mod man; Man
