@@ -48,12 +48,15 @@ pub fn tradeoff(title: &str, points: &[Point]) -> anyhow::Result<String> {
     let list = left + MARGIN + 8;
     let size_x = list + widest(&entries, TEXT) + MARGIN;
     let space = size_x - 2 * MARGIN;
-    let legend = legend();
-    let legend = &legend[..if points.iter().any(|point| beyond(point).is_some()) {
-        4
-    } else {
-        3
-    }];
+    let has = |of| points.iter().any(|point| color(point) == of);
+    let is_beyond = points.iter().any(|point| beyond(point).is_some());
+    let entries_with_points = [has(FRONT), has(OFFLINE), has(FAINT), is_beyond];
+    let legend: Vec<_> = legend()
+        .into_iter()
+        .zip(entries_with_points)
+        .filter_map(|(entry, is_there)| is_there.then_some(entry))
+        .collect();
+    let legend = &legend[..];
     let top = MARGIN + TITLE + LINE / 2;
     let frame = frame(points, top + legend_height(legend, space) + LINE);
     let bottom = frame.top + LINE * points.len() as i32;
