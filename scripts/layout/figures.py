@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that figures in the prose of the pages of results come from the record, or say where they come from.
+"""Checks that figures in the prose of pages of results are from the record, or name their source.
 
-A figure is a number with a unit, a number of thousands, or a number of some (`9 of 80`). `coalesce report --splice`
-makes those between marks (benches/src/report/figures.rs). A comment names the others and their source, in the same
-paragraph or item, or in a paragraph of its own for the whole page:
+A figure is a number with a unit, a number of thousands, or a number of some (`9 of 80`).
+`coalesce report --splice` makes those between marks (benches/src/report/figures.rs). A comment
+names the others and their source, in the same paragraph or item, or in a paragraph of its own for
+the whole page:
 
     A page costs 24 µs. <!-- not spliced: 24 µs (an H200, GPU.md) -->
 
@@ -19,14 +20,18 @@ PAGES = [f"results/{name}.md" for name in ("FINDINGS", "BIAS", "WASTE", "METHODO
 PAGES += ["allocator/QUILT.md"]
 
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
-WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|sixteen|seventeen|twenty"
+WORDS = (
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
+    "|sixteen|seventeen|eighteen|nineteen|twenty"
+)
 FIGURE = re.compile(
     rf"{NUMBER} ?(?:%|(?:points?|[KMGT]iB|[nµm]?s|times)\b)|× ?{NUMBER}"
     rf"|\b(?:{NUMBER}|{WORDS}|none|half) of (?:the )?(?:{NUMBER}|{WORDS})\b|\b\d+(?:,\d\d\d)+",
     re.IGNORECASE,
 )
 LEFT_OUT = re.compile(
-    r"^```.*?^```|^ *\|[^\n]*|<!-- = .*?<!-- = -->|<!-- (?!not spliced: )[^>]*-->|`[^`]*`|\]\([^)]*\)",
+    r"^```.*?^```|^ *\|[^\n]*|<!-- = .*?<!-- = -->|<!-- (?!not spliced: )[^>]*-->"
+    r"|`[^`]*`|\]\([^)]*\)",
     re.MULTILINE | re.DOTALL,
 )
 COMMENT = re.compile(r"<!-- not spliced: (.*?\(.*\)) -->", re.DOTALL)
@@ -44,8 +49,9 @@ def complaints(page):
     of_page = set().union(*(names for names, rest in zip(named, prose) if not rest.strip()))
     for names, rest in zip(named, prose):
         found = figures(rest)
+        start = " ".join(rest.split())[:90]
         for figure in sorted(found - names - of_page):
-            yield f"'{figure}' is neither spliced nor named in a comment: {' '.join(rest.split())[:90]}"
+            yield f"'{figure}' is neither spliced nor named in a comment: {start}"
         if rest.strip():
             for figure in sorted(names - found):
                 yield f"a comment names '{figure}', which its paragraph does not have"
