@@ -2,12 +2,16 @@
 //!
 //! `<!-- = policies.csv pytorch/expand efficiency -->97.0 %<!-- = -->`: a table of results, a column of `coalesce summary`, and
 //! what to say of it. A program after these limits the figure to that program.
+//!
+//! `<!-- = waste.csv quilt worst pools -->75.4 %<!-- = -->`: `mean`, `worst` or `programs` of a set of recorded programs
+//! ([`of_set`]).
 
 use anyhow::{Context, bail};
 
 use super::pareto::is_offline;
 use super::summary::{Spread, select, summarize};
 use super::table::Layout;
+use super::waste::of_set;
 use crate::measure::record::Row;
 use crate::measure::statistics::median;
 use crate::text::percent;
@@ -48,6 +52,9 @@ pub fn splice(
 /// The figure of some rows that some words name: a column, what to say of it, and maybe a program.
 fn figure(rows: &[Row], words: &[&str]) -> anyhow::Result<String> {
     let (column, name, program) = match *words {
+        [way, name @ ("mean" | "worst" | "programs"), set] => {
+            return of_set(rows, way, name, set).context("the table has no such set or policy");
+        }
         [column, name] => (column, name, None),
         [column, name, program] => (column, name, Some(program)),
         _ => bail!("expected a table, a column, a figure, and maybe a program"),
@@ -85,6 +92,7 @@ fn figure(rows: &[Row], words: &[&str]) -> anyhow::Result<String> {
         "better" => Some(way.better.to_string()),
         "worse" => Some(way.worse.to_string()),
         "retries" => Some(way.retries.to_string()),
+        "fits" => Some(way.fit.to_string()),
         "workloads" => Some(way.workloads.to_string()),
         "driver_time" => way.driver_time.map(one_digit),
         "calls" => of_each(|row| row.driver_calls_per_1000).map(one_digit),
@@ -126,15 +134,18 @@ mod tests {
     #[test]
     fn figures_are_made_of_the_record() {
         let of = |column: &str, names: &str| {
-            let marks = names.split(", ").map(|name| {
-                format!("{name}: <!-- = policies.csv {column} {name} -->old<!-- = -->\n")
-            });
+            let marks = names
+                .split(", ")
+                .map(|name| format!("{name}: <!-- = {column} {name} -->old<!-- = -->\n"));
             marks.collect::<String>()
         };
-        let names = "efficiency, lowest, better, worse, retries, workloads, driver_time, calls, reserved, \
+        let names = "efficiency, lowest, better, worse, fits, retries, workloads, driver_time, calls, reserved, \
                      reserved_gib moe8x_modulelist";
         let on_least = "overhead, highest, unbeaten, unbeaten quilt";
-        let text = of("tlsf/default", names) + &of("pytorch/expand@least", on_least);
+        let of_sets = "mean common, worst common, programs common, mean pools, worst recorded, mean kept, programs kept";
+        let text = of("policies.csv tlsf/default", names)
+            + &of("policies.csv pytorch/expand@least", on_least)
+            + &of("waste.csv quilt", of_sets);
         let fresh = spliced(&text).unwrap();
         insta::assert_snapshot!(fresh);
         assert_eq!(spliced(&fresh), Ok(fresh));
@@ -160,6 +171,14 @@ mod tests {
             (
                 "<!-- = policies.csv tlsf/default overhead --><!-- = -->",
                 "does not have",
+            ),
+            (
+                "<!-- = waste.csv quilt mean public --><!-- = -->",
+                "no such set",
+            ),
+            (
+                "<!-- = waste.csv quilts mean pools --><!-- = -->",
+                "no such set or policy",
             ),
         ] {
             let error = spliced(text).unwrap_err();

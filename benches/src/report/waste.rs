@@ -73,6 +73,40 @@ pub(super) fn headline(rows: &[Row]) -> String {
     table.markdown()
 }
 
+/// A figure for prose: the `mean` or the `worst` efficiency of a policy, or the number of `programs` that it serves, in a set of
+/// recorded programs above 1 GiB. The sets are `common` (all policies serve them), `pools` (those with private pools) and
+/// `recorded` (all).
+/// The set `kept` has the shares of the table `pools`.
+pub(super) fn of_set(rows: &[Row], way: &str, name: &str, set: &str) -> Option<String> {
+    let programs = Programs::of(rows);
+    let recorded = programs.large(|group| group != Group::Preset);
+    let efficiency = |program: &Program<'_>| program.served(way)?.efficiency;
+    let of_set: Vec<f64> = match set {
+        "common" => {
+            let common = programs.served_by_all(&recorded);
+            common.into_iter().filter_map(efficiency).collect()
+        }
+        "pools" => {
+            let pools = recorded.into_iter().filter(|it| it.group == Group::Pools);
+            pools.filter_map(efficiency).collect()
+        }
+        "recorded" => recorded.into_iter().filter_map(efficiency).collect(),
+        "kept" => {
+            let pools = programs.all.iter().filter(|it| it.group == Group::Pools);
+            pools
+                .filter_map(|program| kept_share(program, way))
+                .collect()
+        }
+        _ => return None,
+    };
+    let shares = Pair::of(&of_set)?;
+    Some(match name {
+        "mean" => percent(shares.mean),
+        "worst" => percent(shares.worst),
+        _ => of_set.len().to_string(),
+    })
+}
+
 /// A line for `quilt` and for each of its mechanisms that is off: all recorded programs above 1 GiB.
 pub(super) fn ablation(rows: &[Row]) -> String {
     let programs = Programs::ablated(rows);
@@ -178,6 +212,11 @@ fn gib(bytes: u64) -> String {
     format!("{:.2}", bytes as f64 / (1_u64 << 30) as f64)
 }
 
+/// The share of a program in the table `pools`.
+fn kept_share(program: &Program<'_>, way: &str) -> Option<f64> {
+    program.served(way).and_then(figures::of_what_must_be)
+}
+
 /// A line for each recorded program with private pools: how much of the reserved memory must be reserved, because it is
 /// requested or a pool has to keep it. Only the ways that serve all of them.
 pub(super) fn pools(rows: &[Row]) -> String {
@@ -189,13 +228,11 @@ pub(super) fn pools(rows: &[Row]) -> String {
     let sizes = ["requested, GiB", "with what pools keep, GiB"].map(str::to_owned);
     let headings = sizes.into_iter().chain(ways.iter().map(|way| marked(way)));
     let mut table = Table::of(["program"], headings);
-    let share =
-        |program: &Program<'_>, way: &str| program.served(way).and_then(figures::of_what_must_be);
     for program in &all {
         let [requested, kept] = [program.requested, program.with_pools].map(gib);
         let shares = ways
             .iter()
-            .map(|way| share(program, way).map_or_else(String::new, percent));
+            .map(|way| kept_share(program, way).map_or_else(String::new, percent));
         table.row(
             [program.name.to_owned(), requested, kept]
                 .into_iter()
@@ -205,7 +242,7 @@ pub(super) fn pools(rows: &[Row]) -> String {
     let together = ways.iter().map(|way| {
         let shares: Vec<f64> = all
             .iter()
-            .filter_map(|program| share(program, way))
+            .filter_map(|program| kept_share(program, way))
             .collect();
         pair(Pair::of(&shares))
     });

@@ -73,7 +73,14 @@ pub fn tradeoff(title: &str, time: &TimeAxis, points: &[Point]) -> anyhow::Resul
     let list = left + MARGIN + 8;
     let size_x = list + widest(&entries, TEXT) + MARGIN;
     let space = size_x - 2 * MARGIN;
-    let legend = legend(time, points, front.len());
+    let has = |of| points.iter().any(|point| color(point) == of);
+    let is_beyond = points.iter().any(|point| beyond(time, point).is_some());
+    let entries_with_points = [has(FRONT), has(OFFLINE), has(FAINT), is_beyond];
+    let legend: Vec<_> = legend()
+        .into_iter()
+        .zip(entries_with_points)
+        .filter_map(|(entry, is_there)| is_there.then_some(entry))
+        .collect();
     let legend = &legend[..];
     let top = MARGIN + TITLE + LINE / 2;
     let frame = frame(time, points, top + legend_height(legend, space) + LINE);
@@ -111,30 +118,19 @@ pub fn tradeoff(title: &str, time: &TimeAxis, points: &[Point]) -> anyhow::Resul
     })
 }
 
-/// What the marks mean that the plot has.
-fn legend(time: &TimeAxis, points: &[Point], on_front: usize) -> Vec<(Swatch, &'static str)> {
-    let offline = points.iter().filter(|point| point.is_offline).count();
+fn legend() -> [(Swatch, &'static str); 4] {
     [
         (
             Swatch::Dot(FRONT),
             "on the front: no other online policy is better in both",
-            on_front > 0,
         ),
-        (Swatch::Dot(OFFLINE), "offline policy", offline > 0),
-        (
-            Swatch::Dot(FAINT),
-            "other",
-            points.len() > on_front + offline,
-        ),
+        (Swatch::Dot(OFFLINE), "offline policy"),
+        (Swatch::Dot(FAINT), "other"),
         (
             Swatch::Beyond(FAINT),
             "beyond the axis: the list has its figures",
-            points.iter().any(|point| beyond(time, point).is_some()),
         ),
     ]
-    .into_iter()
-    .filter_map(|(swatch, text, is_there)| is_there.then_some((swatch, text)))
-    .collect()
 }
 
 /// The line of a point in the list beside the plot.

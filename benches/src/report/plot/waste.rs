@@ -9,7 +9,7 @@ use super::canvas::{
 use super::frame::{Frame, Scale, X_AXIS};
 use crate::measure::record::Row;
 use crate::report::waste::group::Group;
-use crate::report::waste::programs::{Program, Programs};
+use crate::report::waste::programs::{LARGE, Program, Programs};
 
 /// Pixels of the frame, and of a program's line.
 const FRAME: i32 = 620;
@@ -52,12 +52,11 @@ pub fn plot(rows: &[Row]) -> anyhow::Result<Option<String>> {
         .iter()
         .map(|&&(way, words, color)| (Swatch::Dot(color), entry(words, way, &lines)))
         .collect();
-    let names = widest(lines.iter().map(|program| program.name), TEXT);
+    let names = widest(lines.iter().map(name), TEXT);
     let left = MARGIN + names + 10;
     let right = left + FRAME;
     let space = right - MARGIN;
-    let has_pools = lines.iter().any(|program| program.group == Group::Pools);
-    let note = wrap(&note(has_pools), TEXT, space);
+    let note = wrap(&note(&lines, &shown), TEXT, space);
     let places = MARGIN + TITLE + LINE / 2 + LINE * note.len() as i32;
     let top = places + LINE / 2 + legend_height(&legend, space) + LINE / 2;
     let worst = shown
@@ -91,25 +90,54 @@ pub fn plot(rows: &[Row]) -> anyhow::Result<Option<String>> {
     Ok(Some(svg))
 }
 
-fn note(has_pools: bool) -> String {
-    let pools = if has_pools {
-        " Programs with CUDA graphs or private pools run on PyTorch's allocator only; the means are without them."
-    } else {
-        ""
-    };
-    format!(
-        "One line for each recorded program that requests more than 1 GiB. Parameters of quilt were set on the programs with \
-         grey names.{pools}"
-    )
+fn has_pools(program: &Program<'_>) -> bool {
+    program.group == Group::Pools
 }
 
-/// The entry of the legend: the policy, with the mean and the most that it wastes on programs that all policies serve.
+fn name(program: &&Program<'_>) -> String {
+    let star = if has_pools(program) { " *" } else { "" };
+    format!("{}{star}", program.name)
+}
+
+fn note(lines: &[&Program<'_>], shown: &[&(&str, &str, RGBColor)]) -> String {
+    let mut note = format!(
+        "One line for each recorded program that requests more than {} GiB; their numbers are in parentheses.",
+        LARGE >> 30
+    );
+    if lines.iter().any(|program| program.group == Group::Tuned) {
+        note += " Parameters of quilt were set on the programs with grey names.";
+    }
+    if lines.iter().any(|program| has_pools(program)) {
+        note += " Starred: programs with CUDA graphs or private pools.";
+        let serves_none = |way: &str| {
+            let mut pools = lines.iter().filter(|program| has_pools(program));
+            pools.all(|program| program.served(way).is_none())
+        };
+        let none = shown.iter().filter(|(way, ..)| serves_none(way));
+        let none: Vec<&str> = none.map(|(_, words, _)| *words).collect();
+        if !none.is_empty() {
+            note += &format!(" None of them is served by: {}.", none.join("; "));
+        }
+    }
+    note
+}
+
+/// The entry of the legend: the policy, with the mean and the most that it wastes on the programs that it serves. Those with
+/// private pools are apart.
 fn entry(words: &str, way: &str, lines: &[&Program<'_>]) -> String {
-    let common = lines.iter().filter(|program| program.group != Group::Pools);
-    let values: Vec<f64> = common.filter_map(|program| waste(program, way)).collect();
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    let most = values.iter().copied().fold(0.0, f64::max);
-    format!("{words}: mean {mean:.1} %, most {most:.1} %")
+    let part = |pools: bool, title: &str| {
+        let programs = lines.iter().filter(|it| has_pools(it) == pools);
+        let values: Vec<f64> = programs.filter_map(|program| waste(program, way)).collect();
+        let most = values.iter().copied().reduce(f64::max)?;
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        Some(format!(
+            "{title}mean {mean:.1} %, most {most:.1} % ({count})"
+        ))
+    };
+    let parts = [part(false, ""), part(true, "starred: ")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{words}: {}", parts.join("; "))
 }
 
 fn paint(
@@ -125,7 +153,7 @@ fn paint(
         _ => INK,
     };
     let font = Font::new(TEXT).color(color).right();
-    canvas.text(program.name, (frame.left - 8, y), font)?;
+    canvas.text(&name(&program), (frame.left - 8, y), font)?;
     canvas.line(vec![(frame.left, y), (frame.right, y)], GRID, 1)?;
     for &&(way, _, color) in shown {
         if let Some(percent) = waste(program, way) {
@@ -134,4 +162,45 @@ fn paint(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::record::RECORDED;
+
+    #[test]
+    fn legend_and_note_say_what_programs_with_pools_waste() {
+        let row = |workload: &str, policy: &str, pools, efficiency, ooms| Row {
+            workload: workload.to_owned(),
+            policy: policy.to_owned(),
+            setting: "default".to_owned(),
+            capacity: "1TiB".to_owned(),
+            family: RECORDED.to_owned(),
+            lower_bound_bytes: LARGE + 1,
+            pools: Some(pools),
+            efficiency: Some(efficiency),
+            ooms,
+            ..Row::default()
+        };
+        let rows = [
+            row("plain", "pytorch", 0, 0.5, 0),
+            row("plain", "quilt", 0, 0.99, 0),
+            row("graphs", "pytorch", 1, 0.5, 1),
+            row("graphs", "quilt", 1, 0.75, 0),
+        ];
+        let programs = Programs::of(&rows);
+        let lines = programs.large(|_| true);
+        let shown: Vec<_> = SHOWN
+            .iter()
+            .filter(|it| ["pytorch", "quilt"].contains(&it.0))
+            .collect();
+        let mut texts = vec![note(&lines, &shown)];
+        texts.extend(
+            shown
+                .iter()
+                .map(|(way, words, _)| entry(words, way, &lines)),
+        );
+        insta::assert_snapshot!(texts.join("\n"));
+    }
 }

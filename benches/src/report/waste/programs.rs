@@ -11,7 +11,7 @@ use crate::report::table::{UNSUPPORTED, is_tight};
 use super::group::Group;
 
 /// Programs that request less at their peak are left out of means: rounding to pages outweighs all else.
-const LARGE: u64 = 1 << 30;
+pub(crate) const LARGE: u64 = 1 << 30;
 
 /// A program and its rows, by policy and setting.
 pub(crate) struct Program<'a> {
