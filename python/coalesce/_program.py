@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import pickle
+import shlex
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,13 @@ def find() -> str:
             f"{sys.executable} -m pip install --force-reinstall coalesce-gpu"
         )
     return found
+
+
+def typed(verb: str, path: Path) -> str:
+    """The command that a person types to run the program on a file."""
+    program = ["coalesce"] if shutil.which("coalesce") else [sys.executable, "-m", "coalesce"]
+    words = [*program, verb, str(path)]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
 def _script_folders() -> Iterator[str]:

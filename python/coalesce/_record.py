@@ -1,13 +1,15 @@
 """record(): PyTorch keeps a history of its memory, and leaves a snapshot when memory runs out."""
 
 import os
+import pickle
 import sys
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Any, List, Optional, Type, Union
+from typing import Any, Callable, List, Optional, Type, Union
 
-from ._program import CoalesceError, replaced
+from . import _death, _process
+from ._program import CoalesceError, replaced, typed
 
 MAX_ENTRIES = 1_000_000
 
@@ -30,8 +32,9 @@ def record(
         train()
 
     When a request fails, each process writes snapshot-rankN.pickle to the folder, where N is its
-    rank (RANK, or that of torch.distributed; 0 without either). A later failure replaces it. In a
-    with statement, the recording stops at the end.
+    rank (RANK, or that of torch.distributed; 0 without either). A later failure replaces it. If the
+    error ends the program, lines below its traceback name the snapshot and the command that
+    explains it. In a with statement, the recording stops at the end.
 
     max_entries: the operations that are kept; the oldest are dropped. A snapshot takes about 100
         to 300 bytes for each, so that the default makes up to a few hundred MB.
@@ -57,6 +60,8 @@ class Recording:
         self._max_entries = max_entries
         self._stacks = stacks
         self._owns_history = False
+        # Says what the snapshot of a failed request shows; None if nothing but record() is used.
+        self._report: Optional[Callable[[Path], List[str]]] = None
 
     @property
     def is_active(self) -> bool:
@@ -71,14 +76,15 @@ class Recording:
     def dump(self, path: Union[str, "os.PathLike[str]", None] = None) -> Path:
         """Writes a snapshot now, by default to snapshot_path, and returns its path.
 
+        Its key "coalesce" has what PyTorch does not write: the memory of the device, how much of it
+        is free, and the limit of the process.
+
         Raises CoalesceError if nothing is recorded, OSError if the file cannot be written.
         """
         if not self.is_active:
             raise CoalesceError("nothing is recorded: record() was stopped or could not start")
         path = self.snapshot_path if path is None else Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as unfinished:
-            _torch().cuda.memory._dump_snapshot(unfinished)
+        self._write(path, _process.noted(_torch()))
         return path
 
     def stop(self) -> None:
@@ -101,7 +107,23 @@ class Recording:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
+        if error is not None:
+            _death.annotate(error, self._explain)
         self.stop()
+
+    def _explain(self) -> List[str]:
+        """What to say of the newest failed request."""
+        path = self.oom_path
+        if path is None:
+            return []
+        return steps(path) if self._report is None else self._report(path)
+
+    def _write(self, path: Path, process: Any) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        snapshot = _torch().cuda.memory._snapshot()
+        snapshot[_process.KEY] = process
+        with replaced(path) as unfinished, open(unfinished, "wb") as file:
+            pickle.dump(snapshot, file)
 
     def _start(self) -> None:
         torch = _torch()
@@ -119,8 +141,18 @@ class Recording:
                 )
                 self._owns_history = True
             _active.append(self)
+            _death.speak_at_death(_explain)
         except Exception as error:
             _warn("memory is not recorded", error)
+
+
+def steps(snapshot: Path) -> List[str]:
+    """What to say of a snapshot that nothing explained yet."""
+    path = snapshot.absolute()
+    return [
+        f"Snapshot: {path}",
+        f"Why memory ran out and which settings help: {typed('advise', path)}",
+    ]
 
 
 def rank() -> int:
@@ -140,12 +172,21 @@ def _observe(torch: Any) -> None:
         _is_observing = True
 
 
-def _out_of_memory(device: int, *_amounts: int) -> None:
+def _explain() -> List[str]:
+    """What to say when the process dies: a report if one of the recordings makes one."""
+    newest_first = reversed([it for it in _active if it.oom_path is not None])
+    best = max(newest_first, key=lambda it: it._report is not None, default=None)
+    return [] if best is None else best._explain()
+
+
+def _out_of_memory(device: int, _requested: int, allowed: int, *_: int) -> None:
     """PyTorch calls this when a request fails, before it raises OutOfMemoryError."""
     for recording in list(_active):
         recording.oom_path = None
         try:
-            recording.oom_path = recording.dump()
+            path = recording.snapshot_path
+            recording._write(path, _process.noted(_torch(), device, allowed))
+            recording.oom_path = path
         except Exception as error:
             _warn("memory ran out, and the snapshot was not written", error)
 

@@ -106,7 +106,8 @@ class Training(unittest.TestCase):
             self.assertIn(f"ettings {found.environment}", said[1])
             self.assertNotIn("below", said[1])
         report = (reports / names[0]).resolve()
-        self.assertEqual(said[2], f"coalesce: Report: {report} (from {names[1]} beside it)")
+        command = f"coalesce advise {reports.resolve() / names[1]}"
+        self.assertEqual(said[2], f"coalesce: Report: {report}; as text: {command}")
         self.assertTrue(report.read_text(encoding="utf-8").startswith("<!doctype html>"))
         # Below the traceback; a progress bar may end after it.
         traceback = done.stderr.index("OutOfMemoryError: CUDA out of memory")
@@ -151,6 +152,25 @@ except coalesce.CoalesceError as error:
         holder = found.json["holdings"]["holders"][0]
         self.assertEqual(holder["bytes"], 300 << 20)
         self.assertTrue(coalesce.diff(self.folder / "end.pickle", self.folder / "end.pickle"))
+
+    def test_the_command_that_an_error_names_knows_the_limit(self):
+        code = """
+torch.cuda.set_per_process_memory_fraction(0.5)
+with coalesce.record():
+    kept = mebibytes(300), mebibytes(300)
+"""
+        done = self.run_program(TENSORS + code)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        snapshot = self.folder.resolve() / "snapshot-rank0.pickle"
+        named, command = self.lines(done)
+        self.assertEqual(named, f"coalesce: Snapshot: {snapshot}")
+        self.assertTrue(command.endswith(f": coalesce advise {snapshot}"), command)
+        found = coalesce.advise(snapshot, time_limit=0)
+        self.assertEqual(found.available_bytes, 512 << 20)
+        self.assertIn("limit: 512.0 MiB, as coalesce.record() noted", found.json["conditions"])
+        noted = pickle.loads(snapshot.read_bytes())["coalesce"]
+        self.assertEqual(noted["torch"], torch.__version__)
+        self.assertEqual((noted["total_bytes"], noted["limit_bytes"]), (1 << 30, 512 << 20))
 
     def test_the_newest_operations_are_kept(self):
         code = """

@@ -91,6 +91,8 @@ found[found > 0]
 torch.where(found > 0, found, found)
 torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 1, 1, device="cuda"))
 """
+# A helper may run under a python of its own.
+HELPER = "subprocess.run([sys.argv[1], '-c', 'import torch'])"
 
 
 def printed(*command):
@@ -154,6 +156,18 @@ def checks(python, coalesce):
     kinds = ("shapes", "values", "convolutions")
     found = [[place["line"] for place in answer[kind]] for kind in kinds]
     yield "what is unknown", found, [["<string>:4", "<string>:7"], ["<string>:5"], ["<string>:9"]]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        empty = Path(folder, "bin", "python")
+        for name, starts, without in (
+            ("no PyTorch", "import torch", True),
+            ("no PyTorch in a helper", f"import subprocess, sys, torch; {HELPER}", False),
+        ):
+            runs = empty if without else python
+            command = [coalesce, "fits", "--memory", MEMORY, "--", runs, "-c", starts, empty]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            said = f"runs {empty}, which has no PyTorch." in done.stderr
+            yield name, (done.returncode, said), (2, without)
 
 
 def main():

@@ -54,6 +54,7 @@ for python in "${pythons[@]}"; do
     clean "$venv" sh -c "$command --version" | grep -qx "coalesce $version"
   done
   clean "$venv" python -W error "$checkout/python/tests/test_files.py"
+  clean "$venv" python -W error "$checkout/python/tests/test_record.py"
   if [ "$(uname -s)" = Linux ]; then
     packages=$(clean "$venv" python -c 'import coalesce, os; print(os.path.dirname(coalesce.__path__[0]))')
     clean "$venv" python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).coalesce_malloc' \

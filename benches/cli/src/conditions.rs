@@ -20,12 +20,12 @@ pub struct ConditionFlags {
     #[arg(long)]
     pub conf: Option<String>,
     /// Memory of the simulated device: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9. Default: if a request
-    /// failed in the snapshot, the reserved and the free memory at that time; 80GiB for traces and presets; else
-    /// enough for everything.
+    /// failed in the snapshot, the reserved and the free memory at that time; if coalesce.record() wrote it, those at its
+    /// end; 80GiB for traces and presets; else enough for everything.
     #[arg(long, value_parser = bytes::parse_memory)]
     pub capacity: Option<u64>,
     /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
-    /// inferred from failed and repeated requests in the snapshot.
+    /// as coalesce.record() noted, else inferred from failed and repeated requests in the snapshot.
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
     pub limit: Option<u64>,
     /// Part of the device memory that other processes, the CUDA context and libraries use.

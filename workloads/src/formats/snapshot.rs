@@ -15,6 +15,7 @@ mod emptied;
 pub(crate) mod fixture;
 pub mod limit;
 pub mod origin;
+pub mod process;
 pub mod read;
 pub mod release;
 pub mod rewind;
@@ -32,6 +33,7 @@ use coalesce_alloc::history::TraceEntry;
 use coalesce_alloc::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 
+use self::process::Process;
 pub use self::read::read;
 use self::release::Releases;
 
@@ -64,6 +66,8 @@ pub struct Recording {
     pub stacks: Vec<Stack>,
     /// The releases of PyTorch that write the keys of the snapshot.
     pub written_by: Releases,
+    /// What `coalesce.record()` noted about the process when it wrote the snapshot.
+    pub process: Process,
     /// The phases that the program announced, in order of time.
     pub annotations: Vec<Annotation>,
     /// Anomalies that the reader could work around, one sentence each.

@@ -93,6 +93,10 @@ impl Given {
             let origin = "reserved and free memory together when a request failed";
             return Ok(Some((device, origin.to_owned())));
         }
+        if let Some(bytes) = input.recording.as_ref().and_then(Recording::device_at_end) {
+            let origin = "reserved and free memory together when the snapshot was written";
+            return Ok(Some((bytes, origin.to_owned())));
+        }
         if let Some(named) = input.workload.conditions() {
             return Ok(named.capacity.map(|bytes| (bytes, AS_RECORDED.to_owned())));
         }
@@ -125,6 +129,9 @@ impl Given {
             });
             return Ok(limit);
         }
+        if let Some(limit) = self.noted_limit(input, found) {
+            return Ok(Some(exactly(limit, "as coalesce.record() noted")));
+        }
         if let Some(limit) = self.collector_limit(input) {
             let origin = "found by trial: with it the garbage collector acts as recorded";
             return Ok(Some(exactly(limit, origin)));
@@ -138,6 +145,15 @@ impl Given {
             below: Some(found.below),
             source: limit_source(found, bytes),
         }))
+    }
+
+    /// The limit at the end of the recording, unless it was another one when memory was refused.
+    fn noted_limit(&self, input: &Input, found: Option<&MemoryLimit>) -> Option<u64> {
+        let noted = input.recording.as_ref()?.process.limit()?;
+        let agrees = found.is_none_or(|found| {
+            found.cause == LimitCause::Device || (found.at_least..found.below).contains(&noted)
+        });
+        (agrees && self.capacity.is_none()).then_some(noted)
     }
 
     /// The limit under which the garbage collector acts as recorded, if it acted.

@@ -4,6 +4,7 @@ use coalesce_alloc::history::Action::{
 };
 use coalesce_alloc::release::v2;
 use coalesce_workloads::families::program::Program;
+use coalesce_workloads::formats::snapshot::process::Process;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
@@ -269,5 +270,80 @@ fn a_snapshot_without_a_history() {
     assert!(
         error.starts_with("x: the snapshot has no history"),
         "{error}"
+    );
+}
+
+/// A recording, with what `coalesce.record()` noted at its end.
+fn noting(mut input: Input, process: Process) -> Input {
+    input.recording.as_mut().unwrap().process = process;
+    input
+}
+
+#[test]
+fn a_limit_that_the_recorder_noted_is_exact() {
+    let of = |free: u64, limit: u64, given: &Given| {
+        let noted = Process {
+            total: Some(GIB),
+            free: Some(free),
+            limit: Some(limit),
+        };
+        let found = lines(given, &noting(failing(free), noted));
+        [&found[0], &found[1], found.last().unwrap()].map(String::clone)
+    };
+    let [device, limit, figures] = of(200 * MIB, 100 * MIB, &Given::default());
+    let device_source = "reserved and free memory together when a request failed";
+    assert_eq!(device, format!("device memory: 270.0 MiB, {device_source}"));
+    assert_eq!(limit, "limit: 100.0 MiB, as coalesce.record() noted");
+    assert!(figures.contains("capacity Some(270), others 0, limit Some(100) below None"));
+    // Without a limit it is the memory of the device.
+    let [_, limit, _] = of(200 * MIB, GIB, &Given::default());
+    assert!(limit.starts_with("limit: between 70.0 MiB and 120.0 MiB, inferred"));
+    // It was changed after the request failed.
+    let [_, limit, _] = of(200 * MIB, 300 * MIB, &Given::default());
+    assert!(limit.starts_with("limit: between 70.0 MiB and 120.0 MiB, inferred"));
+    // The device was full.
+    let [_, limit, figures] = of(20 * MIB, 95 * MIB, &Given::default());
+    assert_eq!(limit, "limit: 95.0 MiB, as coalesce.record() noted");
+    assert!(figures.contains("capacity Some(90), others 0, limit Some(95)"));
+    let given = Given {
+        limit: Some(110 * MIB),
+        ..Given::default()
+    };
+    let [_, limit, _] = of(200 * MIB, 100 * MIB, &given);
+    assert_eq!(limit, "limit: 110.0 MiB, as requested");
+    let [.., figures] = of(200 * MIB, 100 * MIB, &all_given());
+    assert!(figures.contains("capacity Some(8192), others 1024, limit Some(6144)"));
+}
+
+#[test]
+fn a_recording_without_a_failure_has_the_memory_that_was_free_at_its_end() {
+    let [held, freed] = [(1 << 40, 40 * MIB), ((1 << 40) + 40 * MIB, 30 * MIB)];
+    let entries = [
+        (SegmentAlloc, held.0, held.1),
+        (Alloc, held.0, held.1),
+        (SegmentAlloc, freed.0, freed.1),
+        (Alloc, freed.0, freed.1),
+    ];
+    let memory = |free: u64| {
+        let noted = Process {
+            free: Some(free),
+            ..Process::default()
+        };
+        let input = noting(recorded(None, &entries, &[held, freed]), noted);
+        lines(&Given::default(), &input)[0].clone()
+    };
+    let source = "reserved and free memory together when the snapshot was written";
+    assert_eq!(
+        memory(200 * MIB),
+        format!("device memory: 200.0 MiB, {source}")
+    );
+    assert_eq!(
+        memory(10 * MIB),
+        format!("device memory: 70.0 MiB, {source}"),
+        "its peak"
+    );
+    assert_eq!(
+        memory(u64::MAX),
+        format!("device memory: 16777216.00 TiB, {source}")
     );
 }

@@ -219,6 +219,14 @@ impl Program {
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
         let Some((known, snapshot)) = largest(&records)? else {
+            if let Some(python) = without_torch(&records) {
+                bail!(
+                    "`{name}` runs {}, which has no PyTorch. Pass a python that has it after `--`, or activate its \
+                     environment; scripts/conformance/setup-torch.sh installs a PyTorch over the simulated GPU and \
+                     prints the python to use",
+                    printable(&python)
+                );
+            }
             ensure!(
                 status.success(),
                 "`{name}` ended with {status}, before it used a GPU:\n{}",
@@ -257,6 +265,12 @@ fn first_in_path(folder: &Path) -> anyhow::Result<std::ffi::OsString> {
     let others = std::env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());
     let paths: Vec<PathBuf> = std::iter::once(folder.to_owned()).chain(others).collect();
     std::env::join_paths(paths).context("the temporary folder cannot be in PYTHONPATH")
+}
+
+/// The python that was to import PyTorch and has none, if no other python of the program has it.
+fn without_torch(records: &Path) -> Option<String> {
+    let python = fs::read_to_string(records.join("without_torch")).ok()?;
+    (!records.join("with_torch").exists()).then_some(python)
 }
 
 /// What the process reported that reserved most, and its snapshot.

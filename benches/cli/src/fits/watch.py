@@ -2,6 +2,7 @@
 
 Python imports it at its start, under the name sitecustomize. For each process that uses a GPU, it
 writes PID.pickle, the memory snapshot, and PID.json, what else is known, to COALESCE_FITS_FOLDER.
+If this python has no PyTorch, it writes its own path to without_torch.
 When the steps of the optimizer repeat, further ones would request nothing new. Then the epoch ends,
 if its batches come from a DataLoader, and the program goes on with what follows. Otherwise, if
 earlier epochs that ended this way showed nothing new, or if a checkpoint follows, the program ends.
@@ -41,11 +42,12 @@ CONVOLUTIONS = [f"conv{kind}{size}d" for kind in ("", "_transpose") for size in 
 
 
 class After(importlib.abc.MetaPathFinder):
-    """Calls a function with a module once it is imported."""
+    """Calls a function with a module once it is imported, or another if there is none."""
 
-    def __init__(self, module, then):
+    def __init__(self, module, then, otherwise=lambda: None):
         self.module = module
         self.then = then
+        self.otherwise = otherwise
 
     def find_spec(self, name, path, target=None):
         if name != self.module:
@@ -54,6 +56,8 @@ class After(importlib.abc.MetaPathFinder):
         spec = importlib.util.find_spec(name)
         # Some only ask whether there is such a module, and import it later.
         sys.meta_path.insert(0, self)
+        if spec is None:
+            self.otherwise()
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
@@ -238,7 +242,12 @@ def run_hidden():
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+def no_torch():
+    (FOLDER / "without_torch").write_text(sys.executable)
+
+
 def watch(torch):
+    (FOLDER / "with_torch").touch()
     Watch.current = watched = Watch(torch)
     if not torch.cuda.is_available():
         # The program would train on the CPU instead.
@@ -253,4 +262,4 @@ def watch_safetensors(module):
 
 
 run_hidden()
-sys.meta_path[:0] = [After("torch", watch), After("safetensors.torch", watch_safetensors)]
+sys.meta_path[:0] = [After("torch", watch, no_torch), After("safetensors.torch", watch_safetensors)]

@@ -17,6 +17,7 @@ use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
+use super::process::Process;
 use super::{Annotation, Frame, Recording, Stack, StackId};
 
 pub(crate) fn number(text: &str) -> u64 {
@@ -229,6 +230,9 @@ pub(crate) fn recording(lines: &str) -> Recording {
 pub(crate) fn told(recording: &Recording) -> String {
     let mut told = format!("device {}", recording.device);
     told += &format!(", {}, conf {:?}\n", recording.written_by, recording.conf);
+    if recording.process != Process::default() {
+        told += &format!("{:?}\n", recording.process);
+    }
     for (index, entry) in recording.entries.iter().enumerate() {
         let TraceEntry {
             action,

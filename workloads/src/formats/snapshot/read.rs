@@ -13,6 +13,7 @@
 //! | `segment_pool_id`, `is_expandable` | the default pool; not expandable |
 //! | `pool_id` of an entry, new after 2.11 | [unknown](Recording::entry_pools) |
 //! | `external_annotations`, `forward_frames`, `user_metadata` | none |
+//! | `coalesce`, which `coalesce.record()` adds | [nothing is known](Recording::process) |
 //!
 //! Unknown keys are ignored. Other forms are read as well: the list of segments that
 //! `torch.cuda.memory_snapshot()` returns, a snapshot in a page of memory_viz or in JSON
@@ -22,6 +23,7 @@ mod budget;
 mod entries;
 mod fields;
 mod history;
+mod process;
 mod remarks;
 mod segments;
 mod stacks;
@@ -86,7 +88,9 @@ fn from_pickle(source: impl Read, budget: Budget) -> Result<Vec<Recording>, Read
         devices: BTreeMap::new(),
     };
     reader.snapshot(pickle.root())?;
-    Ok(reader.finish(Releases::of_keys(pickle.root())))
+    let notes = pickle.root().get(process::KEY);
+    let named = notes.and_then(process::release);
+    Ok(reader.finish(Releases::of_keys(pickle.root()).or_named(named)))
 }
 
 /// Reads a snapshot into recordings.
@@ -165,8 +169,9 @@ impl<'a> Reader<'a> {
             "device_traces",
             "allocator_settings",
             "external_annotations",
+            process::KEY,
         ];
-        let [segments, traces, settings, annotations] =
+        let [segments, traces, settings, annotations, notes] =
             self.collected.budget.fields(root, "a snapshot", keys)?;
         let segments = segments.ok_or_else(|| {
             root.error(
@@ -194,6 +199,9 @@ impl<'a> Reader<'a> {
             {
                 self.annotation(annotation)?;
             }
+        }
+        if let Some(notes) = notes {
+            self.process(notes);
         }
         match settings {
             Some(settings) => self.settings(settings),
@@ -233,6 +241,18 @@ impl<'a> Reader<'a> {
             time_us,
         });
         Ok(())
+    }
+
+    /// Reads what was noted about the process.
+    fn process(&mut self, notes: Node<'a>) {
+        let Some((device, process)) = process::noted(notes) else {
+            let all = self.devices.values_mut();
+            all.for_each(|device| device.remarks.has_odd_notes = true);
+            return;
+        };
+        if let Some(device) = device.and_then(|number| self.devices.get_mut(&number)) {
+            device.recording.process = process;
+        }
     }
 
     /// Reads the settings, which apply to all devices.

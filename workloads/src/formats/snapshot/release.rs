@@ -75,6 +75,14 @@ impl Releases {
         Self::only(release, ReleaseEvidence::Keys)
     }
 
+    /// The release among these that the recorder named.
+    pub(super) fn or_named(self, release: Option<Release>) -> Self {
+        let next = release.map(Release::next);
+        release.map_or(self, |release| {
+            self.narrowed(Some(release), next, ReleaseEvidence::Keys)
+        })
+    }
+
     /// Whether a release is in the range.
     #[must_use]
     pub fn contains(&self, release: Release) -> bool {

@@ -19,6 +19,8 @@ pub(super) struct Remarks<'a> {
     pub(super) odd_stages: u64,
     /// Whether the ring buffer of entries overflowed.
     pub(super) has_overflowed: bool,
+    /// Whether the key of `coalesce.record()` has something else.
+    pub(super) has_odd_notes: bool,
 }
 
 impl Remarks<'_> {
@@ -51,6 +53,12 @@ impl Remarks<'_> {
         ];
         let counted = counted.iter().filter(|(_, count)| *count > 0);
         sentences.extend(counted.map(|(what, count)| format!("{what}: {count}")));
+        if self.has_odd_notes {
+            sentences.push(
+                "the key 'coalesce' does not have what coalesce.record() writes, skipped"
+                    .to_owned(),
+            );
+        }
         if self.has_overflowed {
             sentences.push(
                 "the history is longer than PyTorch's ring buffer, so its beginning is lost (max_entries \
