@@ -11,6 +11,7 @@
 //! | `simulator.rs` | replays the workload under given settings |
 //! | `search.rs` | decides which settings are tried |
 //! | `search/` | the settings worth trying for a workload |
+//! | `preference.rs` | which settings are advised |
 //! | `ranking.rs` | the settings to show, in order |
 //! | `peak.rs` | what memory is used for at the peak |
 //! | `check.rs` | whether the replay reproduces the recording |
@@ -32,6 +33,7 @@ mod job;
 mod opened;
 mod others;
 mod peak;
+mod preference;
 #[cfg(test)]
 mod properties;
 mod ranking;
@@ -74,7 +76,7 @@ use self::search::candidates::CandidateGenerator;
 use self::search::sizes::RequestSizes;
 use self::search::{PRESENT, Search};
 use self::simulator::Simulator;
-use crate::diagnose::{Evidence, Finding, diagnose};
+use crate::diagnose::{Evidence, Finding, Leak, diagnose, leak};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
@@ -86,6 +88,9 @@ const COMPLETED: u32 = 65;
 const LOOKED_ABOVE: u32 = 70;
 const COPIED: u32 = 88;
 const COMPARED: u32 = 98;
+
+/// A leak explains a peak of which it is at least this part: 10 %.
+const LEAK_PART: u64 = 10;
 
 /// The context of errors under the current settings.
 const CURRENT: &str = "under the current settings (set with --conf)";
@@ -129,6 +134,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let Explanation {
         check,
         findings,
+        leak,
         holdings,
         mut skipped,
         error,
@@ -141,7 +147,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     if can_fit {
         search.look_above(deadline.at_percent(LOOKED_ABOVE));
     }
-    let best = search.best(request.aim);
+    let best = search.preferred(request.aim);
     let (mut stability, mut others) = (None, Vec::new());
     if can_fit {
         let rival = best
@@ -165,6 +171,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         best,
         stability: stability.as_ref(),
         failure,
+        leak: leak.as_ref(),
         holdings: &holdings,
         others: &others,
         confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
@@ -241,6 +248,8 @@ fn begin<'a>(
 struct Explanation {
     check: Option<RecordingCheck>,
     findings: Vec<Finding>,
+    /// What every step leaves, if it is a part of the peak that matters.
+    leak: Option<Leak>,
     holdings: Holdings,
     /// What the time limit left out.
     skipped: Vec<String>,
@@ -287,6 +296,8 @@ impl Explanation {
         let event = event.or_else(|| peak().map(|(event, _)| event));
         self.holdings = Holders::of(&evidence).at(event.unwrap_or(0));
         self.findings = diagnose(&evidence);
+        let peak = evidence.measures.peak_requested_bytes;
+        self.leak = leak(&evidence).filter(|leak| leak.bytes >= peak / LEAK_PART);
         if simulator.deadline.has_passed() {
             // Rules whose replays were cut short find nothing.
             self.skipped.push("some of the findings".to_owned());

@@ -23,6 +23,7 @@ use serde::Serialize;
 
 pub use self::call_site::CallSite;
 pub use self::evidence::Evidence;
+pub use self::rules::{Leak, leak};
 pub use self::subject::Subject;
 
 /// The remedy of a finding about settings. A rule evaluates one alternative; `advise` compares many.

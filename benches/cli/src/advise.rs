@@ -38,7 +38,7 @@ pub struct Args {
     conditions: ConditionFlags,
     /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on the
     /// given device.
-    #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aims())]
+    #[arg(long = "for", value_name = "AIM", default_value = "reserved", value_parser = aims())]
     aim: Aim,
     /// Cost of driver calls: `published` (older devices), `h100`, `h200`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]

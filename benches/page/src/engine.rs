@@ -139,7 +139,7 @@ impl Engine {
             files => limit * 4 / 5 / files,
         });
         let goal = Goal {
-            aim: Aim::LeastCapacity,
+            aim: Aim::Reserved,
             profile: &profile,
             time_limit: limit,
             jobs: Jobs::default(),

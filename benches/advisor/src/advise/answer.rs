@@ -4,6 +4,7 @@
 
 mod sentences;
 
+use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::Unit;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,6 +16,7 @@ use super::request::{AdviceRequest, Aim};
 use super::search::{PRESENT, Search, TriedSettings};
 use super::stability::Stability;
 use super::worth::Worth;
+use crate::diagnose::Leak;
 use crate::holders::Holdings;
 
 /// The answer to what a person with this workload should do.
@@ -84,6 +86,10 @@ pub enum FailureCause {
     Fragmentation,
     /// The request and all live tensors need more memory than is available.
     TooMuchMemory,
+    /// Each step leaves memory that it never frees.
+    Leak,
+    /// The process may reserve no more, although the device has more.
+    OwnLimit,
 }
 
 impl FailureCause {
@@ -114,6 +120,8 @@ pub(super) struct Facts<'a> {
     pub stability: Option<&'a Stability>,
     /// The request that fails under the current settings.
     pub failure: Option<Failure>,
+    /// What every step leaves, if that is much of the peak.
+    pub leak: Option<&'a Leak>,
     /// Who holds memory at that request.
     pub holdings: &'a Holdings,
     /// What other policies would achieve.
@@ -132,6 +140,8 @@ enum Decision<'a> {
 
 /// Why nothing is to be changed.
 enum Reason<'a> {
+    /// The program leaks: others only delay what happens.
+    Leaks,
     /// No settings are better by more than makes a difference.
     AsGood,
     /// These settings are better, but not for most perturbed copies.
@@ -185,7 +195,7 @@ impl Facts<'_> {
         if self.lower_bound() > self.request.most_available() {
             return Decision::Impossible;
         }
-        if !self.search.tried.iter().any(|tried| self.fits(tried)) {
+        if !self.fits_under_any() {
             let known = self.tried(self.search.best(Aim::LeastCapacity));
             // Without any known minimum, the settings that reserve least are named.
             let all = self
@@ -201,11 +211,8 @@ impl Facts<'_> {
         let (Some(present), Some(best)) = (self.present(), self.tried(self.best)) else {
             return Decision::Keep(Reason::AsGood);
         };
-        // A request fails, and these settings may get it served.
-        let least = best.minimum.known().unwrap_or(u64::MAX);
-        let is_chance = !present.fits() && best.conf != present.conf && self.is_uncertain(least);
-        if is_chance && present.minimum.known().is_none_or(|bytes| bytes > least) {
-            return Decision::Change(best);
+        if self.leak.is_some() && (present.fits() || !best.fits()) {
+            return Decision::Keep(Reason::Leaks);
         }
         let (aim, lower_bound) = (self.request.aim, self.lower_bound());
         match (
@@ -223,7 +230,13 @@ impl Facts<'_> {
     /// Whether the workload may complete with the available memory under some settings.
     fn fits(&self, tried: &TriedSettings) -> bool {
         let known = tried.minimum.known();
-        tried.fits() || known.is_some_and(|bytes| bytes <= self.request.most_available())
+        tried.fits() || known.is_some_and(|bytes| bytes <= self.available())
+    }
+
+    /// Whether the program completes under any settings that were tried.
+    fn fits_under_any(&self) -> bool {
+        let demand = self.lower_bound();
+        demand <= self.available() && self.search.tried.iter().any(|tried| self.fits(tried))
     }
 
     /// The memory that the workload needs under the policy of our own.
@@ -232,14 +245,14 @@ impl Facts<'_> {
         own.and_then(|own| own.least_capacity_bytes)
     }
 
-    /// Whether the limit is not known exactly enough to tell if some memory is available.
-    fn is_uncertain(&self, bytes: u64) -> bool {
-        (self.available() < bytes) && (bytes <= self.request.most_available())
-    }
-
     fn cause(&self) -> Option<FailureCause> {
         let failure = self.failure.as_ref()?;
-        Some(FailureCause::of(failure, self.available()))
+        Some(match FailureCause::of(failure, self.available()) {
+            _ if self.leak.is_some() => FailureCause::Leak,
+            _ if self.beyond_limit() > 0 => FailureCause::OwnLimit,
+            _ if !self.fits_under_any() => FailureCause::TooMuchMemory,
+            cause => cause,
+        })
     }
 
     fn tried(&self, index: Option<usize>) -> Option<&TriedSettings> {
@@ -252,6 +265,19 @@ impl Facts<'_> {
 
     fn available(&self) -> u64 {
         self.search.simulator.conditions.available()
+    }
+
+    /// Bytes of the device, without what others hold, that a limit of the process leaves unused; 0 if there is none, or if
+    /// the device is not known.
+    fn beyond_limit(&self) -> u64 {
+        let conditions = &self.request.conditions;
+        let is_known = conditions.limit.is_some() && conditions.capacity != ROOMY;
+        let most = self.request.most_available();
+        if is_known {
+            conditions.free().saturating_sub(most)
+        } else {
+            0
+        }
     }
 
     fn lower_bound(&self) -> u64 {

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::advice::Advice;
 use super::confidence::ConfidenceLevel;
+use super::preference::{NEAR, familiarity};
 use super::request::{AdviceRequest, Aim};
 use super::search::tolerance;
 use super::simulator::{PYTORCH, Simulator};
@@ -95,8 +96,15 @@ pub fn one_for_all(
         });
         fits.count()
     };
-    let order = |needs: &[Option<u64>]| (Reverse(fitting(needs)), most(needs));
-    let best = candidates.iter().min_by_key(|one| order(&one.needs));
+    let is_considered =
+        |one: &&Candidate| !ranks.iter().any(|advice| holds_more(advice, &one.conf));
+    let order = |one: &Candidate| (Reverse(fitting(&one.needs)), most(&one.needs));
+    let considered = || candidates.iter().filter(is_considered);
+    let best = considered().map(order).min().and_then(|(fit, least)| {
+        let near = least.saturating_add(least / NEAR);
+        let good = considered().filter(|one| order(one).0 == fit && order(one).1 <= near);
+        good.min_by_key(|one| (familiarity(&one.conf), order(one)))
+    });
     let bound = ranks.iter().map(|advice| advice.lower_bound_bytes).max();
     let tolerance = tolerance(bound.unwrap_or(0));
     let best = best.filter(|best| {
@@ -136,6 +144,18 @@ pub fn one_for_all(
         needs,
         ranks,
     }
+}
+
+/// Whether a rank that completes under its current settings holds more memory with others.
+fn holds_more(advice: &Advice, conf: &str) -> bool {
+    let mut rows = advice.ranking.iter();
+    let present = rows
+        .clone()
+        .find(|row| row.is_present && row.on_device.fits());
+    let then = rows.find(|row| row.conf == conf);
+    then.zip(present).is_some_and(|(then, now)| {
+        then.on_device.peak_reserved_bytes > now.on_device.peak_reserved_bytes
+    })
 }
 
 /// The settings that are advised to a rank, or best for it.

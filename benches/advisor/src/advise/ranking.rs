@@ -14,6 +14,7 @@ use super::search::{MinimumMemory, PRESENT, Search, TriedSettings};
 pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BTreeSet<usize> {
     let mut shown = BTreeSet::from([PRESENT]);
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
+    shown.extend(search.preferred(aim));
     let mut show = |kind: &dyn Fn(&CandidateSettings) -> bool| {
         let best = search.best_where(aim, kind);
         // If none of the kind suits the aim, the one that reserves least is shown.
@@ -29,6 +30,7 @@ pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BT
     search.complete(&shown, deadline);
     // The minimum memory just found may change which settings are best.
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
+    shown.extend(search.preferred(aim));
     shown
 }
 

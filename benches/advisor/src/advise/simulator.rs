@@ -72,7 +72,7 @@ impl RunFigures {
     }
 
     /// Whether memory was never returned, so that a larger device changes nothing.
-    fn had_room(&self) -> bool {
+    pub(super) fn had_room(&self) -> bool {
         self.fits() && self.device_frees == 0
     }
 

@@ -1,5 +1,6 @@
 //! Whether other settings gain enough to be worth a change.
 
+use super::preference::NEAR;
 use super::request::Aim;
 use super::search::{TriedSettings, tolerance};
 use super::stability::Stability;
@@ -16,8 +17,6 @@ pub(super) enum Worth {
     Unreliable,
 }
 
-/// A gain of memory matters from this part of the current figure on: 1 %.
-const MEMORY_PART: u64 = 100;
 /// The same of driver time, which is modelled: 5 %.
 const TIME_PART: u64 = 20;
 
@@ -38,11 +37,12 @@ impl Worth {
             return Self::Change;
         }
         let gains = match (present.score(aim), best.score(aim)) {
+            _ if present.on_device.retries > 0 && best.on_device.retries == 0 => true,
             (None, Some(_)) => true,
             (Some(before), Some(after)) => {
                 let least = match aim {
                     Aim::DriverTime => before / TIME_PART,
-                    _ => (before / MEMORY_PART).max(tolerance(lower_bound)),
+                    _ => (before / NEAR).max(tolerance(lower_bound)),
                 };
                 before.saturating_sub(after) > least
             }
@@ -96,16 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn gains_below_one_percent_or_below_their_noise_are_not_worth_a_change() {
+    fn gains_below_two_percent_or_below_their_noise_are_not_worth_a_change() {
         const GIB: u64 = 1 << 30;
         let worth = |after: u64, stability: Option<&Stability>| {
             let (present, best) = (needing("", 100 * GIB), needing("x", after));
             Worth::of(Aim::LeastCapacity, &present, &best, 60 * GIB, stability)
         };
-        assert_eq!(worth(98 * GIB, None), Worth::Change);
-        // More than half a percent of the demand, but less than 1 % of what is needed.
-        assert_eq!(worth(100 * GIB - GIB / 2, None), Worth::AsGood);
-        assert_eq!(worth(99 * GIB, None), Worth::AsGood);
+        assert_eq!(worth(97 * GIB, None), Worth::Change);
+        // More than half a percent of the demand, but no more than 2 % of what is needed.
+        assert_eq!(worth(98 * GIB, None), Worth::AsGood);
         let reliable = perturbed(8, 0.05, 0.01);
         assert_eq!(worth(95 * GIB, Some(&reliable)), Worth::Change);
         for unreliable in [

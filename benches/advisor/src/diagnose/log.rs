@@ -202,11 +202,17 @@ impl Log {
         Some((index, self.allocations.get(index)?))
     }
 
+    /// The first failed request.
+    #[must_use]
+    pub fn first_failure(&self) -> Option<&Allocation> {
+        self.allocations.iter().find(|a| a.failed)
+    }
+
     /// The failed request that ends the program, or else the first one.
     #[must_use]
     pub fn failure(&self) -> Option<&Allocation> {
         let last = self.allocations.last().filter(|last| last.failed);
-        last.or_else(|| self.allocations.iter().find(|a| a.failed))
+        last.or_else(|| self.first_failure())
     }
 
     /// The phase of an event: the last mark up to it.

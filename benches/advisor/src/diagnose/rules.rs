@@ -43,6 +43,7 @@ mod settings {
 
 use self::device::{churn, emptied, out_of_memory, pending, retries, retry_once};
 use self::fragmentation::{general, hidden, lengths, small_pool, survivors, tails};
+pub use self::program::growth::{Leak, leak};
 use self::program::{gradients, graph, growth, losses, transient};
 use self::settings::{collection, fraction, max_split, roundup};
 use super::{Evidence, Finding};

@@ -2,8 +2,9 @@
 
 use coalesce_alloc::settings::keys::Key;
 use coalesce_alloc::settings::written;
+use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
-use coalesce_bench::text::{Unit, capitalised, duration, quoted};
+use coalesce_bench::text::{Unit, capitalised, count, duration, quoted};
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::op::Workload;
 
@@ -15,17 +16,41 @@ use crate::holders::Category;
 
 /// The answer, the most important sentence first.
 pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
-    let mut sentences: Vec<String> = died(facts).into_iter().collect();
+    let mut sentences: Vec<String> = leaks(facts).into_iter().chain(died(facts)).collect();
     sentences.extend(match decision {
         Decision::Impossible => impossible(facts),
         Decision::TooLarge(least) => too_large(facts, least),
         Decision::Keep(reason) => keep(facts, reason),
         Decision::Change(best) => change(facts, best),
     });
-    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) {
+    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) && facts.leak.is_none() {
         sentences.extend(largest_holders(facts));
     }
     sentences
+}
+
+/// What every step leaves, and how long that goes well.
+fn leaks(facts: &Facts<'_>) -> Option<String> {
+    let leak = facts.leak?;
+    let amount = |bytes| facts.unit().amount(bytes);
+    let from = match leak.stacks.first() {
+        Some(site) => format!(" It comes from {site}."),
+        None => String::new(),
+    };
+    let spare = facts.available().saturating_sub(facts.lower_bound());
+    let until = if facts.failure.is_none() && facts.request.conditions.capacity != ROOMY {
+        format!(
+            " At this rate, the {} available are full after {}.",
+            facts.available_text(),
+            count(spare / leak.per_step.max(1), "more step")
+        )
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "The program leaks: each step leaves {} that it never frees.{from}{until} No setting ends that.",
+        amount(leak.per_step)
+    ))
 }
 
 /// What became of the program; none if no request fails.
@@ -41,9 +66,31 @@ fn died(facts: &Facts<'_>) -> Option<String> {
     let request = in_both_units(facts, failure.request_bytes);
     let demand = amount(failure.demand_bytes());
     Some(match facts.cause()? {
+        FailureCause::TooMuchMemory if failure.demand_bytes() <= facts.available() => {
+            let but = if facts.lower_bound() > facts.available() {
+                "what the program requests at its peak does not"
+            } else {
+                "no setting that was tried gets it served"
+            };
+            format!(
+                "{who} because it needs too much memory: the failed request for {request} and its tensors fit into the \
+                 {available} available, in one piece, but {but}."
+            )
+        }
         FailureCause::TooMuchMemory => format!(
             "{who} because it needs too much memory, not because of fragmentation: with the failed request for \
              {request}, its tensors would take {demand}, and {available} is available."
+        ),
+        FailureCause::Leak => format!(
+            "{who}: with the failed request for {request}, its tensors would take {demand} of the {available} available, \
+             {} of it left by earlier steps.",
+            amount(facts.leak.map_or(0, |leak| leak.bytes))
+        ),
+        FailureCause::OwnLimit => format!(
+            "{who} because it limits itself to {available} (torch.cuda.set_per_process_memory_fraction, or \
+             per_process_memory_fraction in the settings), while the device has {} more: with the failed request for \
+             {request}, its tensors would take {demand}.",
+            amount(facts.beyond_limit())
         ),
         FailureCause::Fragmentation => {
             let lost = if failure.free_bytes >= failure.request_bytes {
@@ -93,23 +140,51 @@ fn impossible(facts: &Facts<'_>) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let demand = facts.lower_bound();
     vec![format!(
-        "No setting can help: the program requests {} at its peak, and {} is available. At least {} must go.",
+        "{}: the program requests {} at its peak, and {} is available. {}",
+        no_setting(facts, "can help"),
         amount(demand),
         facts.available_text(),
-        amount(demand.saturating_sub(facts.request.most_available()))
+        must_go(facts, demand)
     )]
+}
+
+fn no_setting(facts: &Facts<'_>, what: &str) -> String {
+    match facts.cause() {
+        Some(FailureCause::OwnLimit) => format!("Under that limit, no setting {what}"),
+        _ => format!("No setting {what}"),
+    }
+}
+
+/// What to do where the program needs more than there is.
+fn must_go(facts: &Facts<'_>, needs: u64) -> String {
+    let amount = |bytes| facts.unit().amount(bytes);
+    let (available, most) = (facts.available(), facts.request.most_available());
+    // Of a limit that is known to lie between two amounts, the lower one is certain.
+    let missing = amount(needs.saturating_sub(available));
+    let bound = if available < most {
+        "up to"
+    } else {
+        "at least"
+    };
+    if facts.beyond_limit() > 0 {
+        return format!(
+            "Raise the limit to at least {}, or free {bound} {missing}.",
+            amount(needs)
+        );
+    }
+    format!("{} {missing} must go.", capitalised(bound))
 }
 
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let needs = match least.minimum.known() {
         Some(needs) => {
-            let missing = needs.saturating_sub(facts.request.most_available());
             let under_own = facts.needs_under_own_policy();
-            let must_go = if under_own.is_some_and(|own| own <= facts.available()) {
+            let fits_under_own = under_own.is_some_and(|own| own <= facts.available());
+            let must_go = if fits_under_own && facts.beyond_limit() == 0 {
                 String::new()
             } else {
-                format!(" At least {} must go.", amount(missing))
+                format!(" {}", must_go(facts, needs))
             };
             format!(
                 "it needs least with {}, {}, and {} is available.{must_go}",
@@ -121,7 +196,8 @@ fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
         None => format!("{} is available.", facts.available_text()),
     };
     vec![format!(
-        "No setting that was tried makes the program fit: {needs} At its peak it requests {}.",
+        "{}: {needs} At its peak it requests {}.",
+        no_setting(facts, "that was tried makes the program fit"),
         amount(facts.lower_bound())
     )]
 }
@@ -133,6 +209,7 @@ fn keep(facts: &Facts<'_>, reason: &Reason<'_>) -> Vec<String> {
     };
     let figures = present_figures(facts);
     match reason {
+        Reason::Leaks => vec![format!("{which} are kept.{figures}")],
         Reason::Unreliable(best, stability) => vec![
             format!("{which} are fine.{figures}"),
             format!(
@@ -178,25 +255,25 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     let present = facts.present();
     let mut sentences = Vec::new();
     let amount = |bytes| facts.unit().amount(bytes);
-    if let Some(failure) = &facts.failure {
+    if let Some(leak) = facts.leak {
+        let needs = best.score(Aim::LeastCapacity).unwrap_or(0);
+        sentences.push(format!(
+            "The settings below only delay it: under them, the recorded steps need {}, and {} would fit.",
+            amount(needs),
+            count(facts.available().saturating_sub(needs) / leak.per_step.max(1), "more step")
+        ));
+    } else if let Some(failure) = &facts.failure {
         let served = if failure.is_recorded && !failure.is_handled {
             "the same run gets this request served"
         } else {
             "it completes"
         };
-        let (low, high) = (facts.available(), facts.request.most_available());
+        let available = facts.available();
         sentences.push(match best.score(Aim::LeastCapacity) {
-            Some(needs) if facts.is_uncertain(needs) => format!(
-                "The settings below may get this request served: they need {}, and the limit is only known to \
-                 lie between {} and {}.",
-                amount(needs),
-                amount(low),
-                amount(high)
-            ),
             Some(needs) => format!(
                 "With the settings below, {served}: it needs {}, {} less than available.",
                 amount(needs),
-                amount(low.saturating_sub(needs))
+                amount(available.saturating_sub(needs))
             ),
             None => format!("With the settings below, {served}."),
         });

@@ -86,6 +86,7 @@ impl Case {
                     search,
                     best: Some(self.best),
                     stability: self.stability.as_ref(),
+                    leak: None,
                     failure: self.failure,
                     holdings: &holdings(),
                     others: &others,

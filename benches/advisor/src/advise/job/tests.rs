@@ -134,7 +134,7 @@ fn a_job_in_full() {
         assert_eq!(
             job.sentences,
             [
-                "With 'max_split_size_mb:32' on all ranks, the rank that needs most needs 132.0 MiB instead of \
+                "With 'expandable_segments:True,large_segment_size_mb:12' on all ranks, the rank that needs most needs 132.0 MiB instead of \
                  202.0 MiB.",
                 "Under the current settings written needs most, 202.0 MiB, and written needs least, 190.0 MiB: an \
                  imbalance of 5.9 %.",
@@ -142,7 +142,11 @@ fn a_job_in_full() {
         );
         assert_eq!(
             (job.conf.as_deref(), job.worst, job.format),
-            (Some("max_split_size_mb:32"), 1, 2)
+            (
+                Some("expandable_segments:True,large_segment_size_mb:12"),
+                1,
+                2
+            )
         );
         let needs = job.needs.iter().map(|rank| {
             let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes / MIB);
@@ -172,6 +176,7 @@ fn settings_that_a_rank_rejects() {
             proposed(&ranks),
             [
                 "expandable_segments:True",
+                "expandable_segments:True,large_segment_size_mb:12",
                 "max_split_size_mb:1",
                 "max_split_size_mb:32",
             ]
