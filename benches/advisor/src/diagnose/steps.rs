@@ -142,17 +142,17 @@ impl Steps {
         self.events.last().map_or(0, |last| last.end)
     }
 
-    /// Steps that begin at these events. The last ends with the program or at its mark `end`.
+    /// Steps that begin at these events. The last ends with the program or at its mark `end`. One without requests does not
+    /// count: it lies before what is recorded, since marks outlive the entries of a full history, or is what follows the last.
     fn starting(source: StepSource, begins: Vec<u64>, log: &Log) -> Self {
         let last = begins.last().copied().unwrap_or(0);
         let is_end = |mark: &&Mark| mark.tag == "end" && mark.event > last;
         let end = log.marks.iter().find(is_end).map(|mark| mark.event);
         let mut bounds = begins;
         bounds.push(end.unwrap_or_else(|| log.end()));
-        Self {
-            source,
-            events: between(&bounds),
-        }
+        let mut events = between(&bounds);
+        events.retain(|step| !log.born_in(step).is_empty());
+        Self { source, events }
     }
 }
 

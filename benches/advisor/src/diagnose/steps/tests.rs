@@ -40,7 +40,7 @@ fn optimizer_steps_are_used_without_numbered_marks() {
     });
     let found = found.unwrap();
     assert_eq!(found.source, StepSource::Updates);
-    assert_eq!(found.events, [2..5, 5..8, 8..11, 11..12]);
+    assert_eq!(found.events, [2..5, 5..8, 8..11], "nothing is requested after the last");
 }
 
 /// They may be layers, which is why they are no steps.
@@ -103,10 +103,16 @@ fn nothing_repeats() {
     assert_eq!(found, None, "decreasing numbers");
 }
 
-/// The events at which steps begin that marks alone announce.
+/// Which of these marks, each before a request, begin steps.
 fn begins(marks: &[&str]) -> Option<Vec<u64>> {
-    let found = steps(|program| marks.iter().for_each(|mark| program.mark(mark)))?;
-    Some(found.events.iter().map(|step| step.start).collect())
+    let found = steps(|program| {
+        for mark in marks {
+            program.mark(mark);
+            burst(program, 1, MIB);
+        }
+    })?;
+    // A mark, an allocation and a free.
+    Some(found.events.iter().map(|step| step.start / 3).collect())
 }
 
 #[test]
