@@ -3,8 +3,9 @@
 
 Drops snapshots on it, compares its figures with those of `coalesce advise --json`, looks at a
 timeline, a moment and a comparison, and ensures that it opens no connection. Does the same with a
-report of `coalesce advise --html`, and checks that the blocks of each moment add up. Needs Chromium
-and the Python package playwright. Writes pictures of the pages, to look at, into a folder.
+report of `coalesce advise --html`, and checks that the blocks of each moment add up, that tables
+are as wide as what is in them and that nothing overflows a phone. Needs Chromium and the Python
+package playwright. Writes pictures of the pages, to look at, into a folder.
 """
 
 import argparse
@@ -23,6 +24,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 HOLDERS = CHECKOUT / "benches/advisor/tests/holders"
 SNAPSHOT = HOLDERS / "adamw.pickle.gz"
 OTHER = HOLDERS / "amp.pickle.gz"
+# Its peak has more holders than a list begins with.
+LONG = HOLDERS / "oom.pickle.gz"
 # No installed browser is used but this one: those that playwright brings are downloads.
 BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
 
@@ -52,6 +55,25 @@ ADDED_UP = """async () => {
   });
   return { events: events.length, wrong, holders: holdersAfter(view, advice.holdings.event) };
 }"""
+
+
+# The headings of the tables that are wider than what is in them, with by how many pixels. A text
+# of several lines may leave less than a word of its column empty.
+LOOSE_TABLES = """() => [...document.querySelectorAll('table')].flatMap((table) => {
+  const used = (cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    const { paddingLeft, paddingRight } = getComputedStyle(cell);
+    const edges = [...range.getClientRects()].filter(({ width }) => width > 0);
+    if (!edges.length) return 0;
+    return Math.max(...edges.map(({ right }) => right)) - Math.min(...edges.map(({ left }) => left))
+      + parseFloat(paddingLeft) + parseFloat(paddingRight);
+  };
+  const rows = [...table.rows].map((row) => [...row.cells]);
+  const content = rows[0].map((_, column) => Math.max(...rows.map((cells) => used(cells[column]))));
+  const spare = table.getBoundingClientRect().width - content.reduce((a, b) => a + b, 0);
+  return spare > 48 ? [`${table.rows[0].innerText}: ${Math.round(spare)}`] : [];
+})"""
 
 
 def amount(bytes_: int) -> str:
@@ -129,6 +151,41 @@ class Checker:
         wide = self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         self.check(f"{what}: no horizontal scrolling", not wide)
 
+    def narrow_and_wide(self, what: str) -> None:
+        """Nothing overflows a phone, and on a wide screen tables are as wide as what is in them."""
+        page, before = self.page, self.page.viewport_size
+        page.set_viewport_size({"width": 390, "height": 844})
+        self.fits(f"{what} at 390 pixels")
+        # Its observers of sizes have run after the frame.
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        outside = page.locator(".scroll").evaluate_all(
+            "(all) => all.filter((box) => box.getBoundingClientRect().right > innerWidth).length"
+        )
+        self.check(f"{what} at 390 pixels: tables scroll in their place", outside == 0)
+        unreachable = page.locator(".scroll:not([tabindex])").evaluate_all(
+            "(all) => all.filter((box) => box.scrollWidth > box.clientWidth).length"
+        )
+        self.check(f"{what} at 390 pixels: the keyboard scrolls tables", unreachable == 0)
+        page.set_viewport_size({"width": 1400, "height": 1000})
+        loose = page.evaluate(LOOSE_TABLES)
+        self.check(f"{what} at 1400 pixels: tables fit what is in them: {loose}", not loose)
+        page.set_viewport_size(before)
+
+    def long_lists(self, holders: int) -> None:
+        """A list begins with ten entries; a button shows the others, also by the keyboard."""
+        rows = self.page.locator("#panels .held tbody tr")
+        button = self.page.locator("#panels .held button.more")
+        self.check(f"ten of {holders} holders: {rows.count()}", rows.count() == 10)
+        self.check("the button tells how many", button.inner_text() == f"Show all {holders}")
+        button.focus()
+        self.page.keyboard.press("Enter")
+        self.check(f"all {holders} holders: {rows.count()}", rows.count() == holders)
+        expanded = button.get_attribute("aria-expanded") == "true"
+        focused = self.page.evaluate("document.activeElement.className")
+        self.check("the button is expanded and keeps the focus", expanded and focused == "more")
+        self.page.keyboard.press("Space")
+        self.check(f"ten holders again: {rows.count()}", rows.count() == 10)
+
 
 def one_snapshot(checker: Checker, coalesce: list[str]) -> None:
     page = checker.page
@@ -145,6 +202,7 @@ def one_snapshot(checker: Checker, coalesce: list[str]) -> None:
     checker.wait()
     checker.answers(advice)
     checker.shot("less-memory")
+    checker.narrow_and_wide("the page")
     held = checker.text("#panels table tbody tr:first-child td:first-child")
     largest = amount(advice["holdings"]["holders"][0]["bytes"])
     checker.check(f"the largest holder has {largest}: {held}", largest in held)
@@ -209,6 +267,7 @@ def two_snapshots(checker: Checker, coalesce: list[str]) -> None:
     expected = [part["part"], amount(part["before_bytes"]), amount(part["after_bytes"])]
     checker.check(f"the difference {cells} is {expected}", cells[:3] == expected)
     page.locator("canvas.segments").nth(1).wait_for()
+    checker.narrow_and_wide("a comparison")
     checker.shot("comparison")
 
 
@@ -251,6 +310,7 @@ def report(checker: Checker, coalesce: list[str], file: Path) -> None:
     page.goto(file.as_uri())
     page.locator("canvas.segments").wait_for()
     checker.answers(advice)
+    checker.narrow_and_wide("the report")
     checker.shot("report")
     timeline(checker, "report")
 
@@ -279,6 +339,22 @@ def report(checker: Checker, coalesce: list[str], file: Path) -> None:
     sentence = advice["answer"]["sentences"][0]
     checker.check("the answer is there without JavaScript", sentence in text)
     context.close()
+
+
+def long_report(checker: Checker, coalesce: list[str], file: Path) -> None:
+    """A report with many settings, allocators and holders."""
+    page = checker.page
+    command = [*coalesce, "advise", "--time-limit", "0", str(LONG), "--html", str(file)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1400, "height": 1000})
+    page.goto(file.as_uri())
+    page.locator("canvas.segments").wait_for()
+    checker.shot("long-report")
+    checker.narrow_and_wide("a long report")
+    checker.long_lists(len(advise(coalesce, str(LONG))["holdings"]["holders"]))
+    page.set_viewport_size({"width": 390, "height": 844})
+    checker.shot("long-report-phone")
 
 
 def main() -> int:
@@ -311,7 +387,9 @@ def main() -> int:
         file = arguments.shots.resolve() / "report.html"
         report(checker, coalesce, file)
         checker.refuses_connections()
-        own = (address, file.as_uri(), "blob:", "data:")
+        long_file = arguments.shots.resolve() / "long-report.html"
+        long_report(checker, coalesce, long_file)
+        own = (address, file.as_uri(), long_file.as_uri(), "blob:", "data:")
         outside = [url for url in requests if not url.startswith(own)]
         checker.check(f"no request is made: {outside}", not outside)
         complaints = [line for line in complaints if "example.org" not in line]

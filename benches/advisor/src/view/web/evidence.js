@@ -1,13 +1,16 @@
 // What stands behind the answer: the failed request, the peak, the findings, other allocators, conditions, reliability.
 
-import { amount, element, percent, prose, settingsName } from './format.js';
+import { amount, element, percent, prose, settingsName, shortened } from './format.js';
 import { table } from './tables.js';
 
 /** Names with their values. */
 const facts = (pairs) => element('dl', { className: 'facts' },
   pairs.flatMap(([name, value]) => [element('dt', {}, name), element('dd', {}, prose(value))]));
 
-const items = (texts) => element('ul', {}, texts.map((text) => element('li', {}, prose(text))));
+function items(texts) {
+  const list = element('ul');
+  return [list, ...shortened(list, texts, (text) => element('li', {}, prose(text)))];
+}
 
 /** The failed request with its figures. */
 function failure({ answer, events }, heading) {
@@ -47,10 +50,10 @@ function peak({ peak: found, lower_bound_bytes: bound }, heading) {
     element('p', {}, `Under the current settings, ${amount(found.reserved_bytes)} is reserved at the peak (event `
       + `${found.event.toLocaleString('en')}). The peak of requested memory is ${amount(bound)}; no allocator can use less.`),
     bar,
-    table(['Part', '#Bytes', '#Share', 'Meaning'], parts.map(([name, [field, meaning]]) => [
+    table(['Part', '#Bytes', '#Share', 'Meaning'], parts, ([name, [field, meaning]]) => [
       [element('span', { className: 'swatch', style: `background:var(--${name})` }), name],
       amount(found[field]), percent(share(field)), meaning,
-    ])),
+    ]),
   ];
 }
 
@@ -69,16 +72,22 @@ function callSite({ allocations, tag, own_frame: frame, frames, bytes }) {
 function findings({ findings: all, remarks }) {
   // The remarks tell why there are none, or not all.
   if (!all.length) return [element('p', {}, remarks.find((text) => text.includes('findings')) ?? 'No problems found.')];
-  return all.map((finding) => element('div', { className: 'finding' },
-    element('h3', {}, prose(finding.headline)), items(finding.evidence),
-    element('p', { className: 'remedy' }, prose(finding.remedy)), finding.stacks.map(callSite)));
+  const list = element('div');
+  const more = shortened(list, all, (finding) => {
+    const sites = element('div');
+    const moreSites = shortened(sites, finding.stacks, callSite);
+    return element('div', { className: 'finding' },
+      element('h3', {}, prose(finding.headline)), items(finding.evidence),
+      element('p', { className: 'remedy' }, prose(finding.remedy)), sites, moreSites);
+  });
+  return [list, ...more];
 }
 
 /** What other allocators would need. */
 function others({ others: all }, heading) {
   if (!all.length) return [];
   const known = (bytes) => (bytes === null ? '?' : amount(bytes));
-  const rows = all.map((other) => {
+  const cells = (other) => {
     const figures = other.on_device;
     const obstacle = other.unsupported ? `does not support ${other.unsupported}` : other.error;
     const name = element('b', {}, other.policy);
@@ -86,9 +95,9 @@ function others({ others: all }, heading) {
     const reserved = figures.ooms > 0 ? other.peak_reserved_bytes : figures.peak_reserved_bytes;
     return [name, known(other.least_capacity_bytes), known(reserved), figures.ooms,
       `${(figures.driver_time_ns / 1e6).toFixed(1)} ms`, other.summary];
-  });
+  };
   return [heading('Other allocators'),
-    table(['Allocator', '#Minimum memory', '#Reserved at most', '#Failed requests', '#Driver time', 'Remarks'], rows)];
+    table(['Allocator', '#Minimum memory', '#Reserved at most', '#Failed requests', '#Driver time', '~Remarks'], all, cells)];
 }
 
 /** How reliable the advice is. */
@@ -117,7 +126,7 @@ export function details(advice) {
     heading('Findings'),
     ...findings(rank),
     ...others(rank, heading),
-    heading('Conditions of the replays'), items(rank.conditions),
-    heading('Reliability'), items(reliability(rank)),
+    heading('Conditions of the replays'), ...items(rank.conditions),
+    heading('Reliability'), ...items(reliability(rank)),
   ]);
 }

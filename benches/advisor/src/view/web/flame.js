@@ -1,6 +1,6 @@
 // The memory of a moment by call stack, as a flame graph of buttons: the outermost frame above, wider means more bytes.
 
-import { amount, element, percent } from './format.js';
+import { amount, element, percent, say } from './format.js';
 import { categoryColour } from './palette.js';
 
 const ROW = 21;
@@ -85,7 +85,7 @@ export class FlameGraph {
   #tell(node) {
     const share = this.root.bytes ? node.bytes / this.root.bytes : 0;
     const categories = [...node.categories].sort((a, b) => b[1] - a[1]);
-    this.readout.textContent = `${node.name}: ${amount(node.bytes)}, ${percent(share)}: `
-      + categories.map(([name, bytes]) => `${name} ${amount(bytes)}`).join(', ');
+    say(this.readout, `${node.name}: ${amount(node.bytes)}, ${percent(share)}: `
+      + categories.map(([name, bytes]) => `${name} ${amount(bytes)}`).join(', '));
   }
 }

@@ -49,5 +49,48 @@ export function prose(text) {
   return parts.map((part, index) => (index % 2 ? element('code', {}, part) : part));
 }
 
+/** Settings that a narrow cell breaks after a comma, and within one setting only if they must. */
+export const settingsCode = (conf) => element('code', {}, settingsName(conf).match(/[^,]+,?|,/g).map(
+  (part) => element('span', { className: 'whole' },
+    part.match(/[^_:]+[_:]*|[_:]+/g).flatMap((word) => [word, element('wbr')])),
+));
+
+/** Of a long list, as many are shown at first; one that is hardly longer is shown whole. */
+const AT_FIRST = 10;
+const HARDLY_LONGER = 12;
+
+/** Adds what `make` makes of each of `all` to `list`. Returns a button that shows those left out at first, if there are any. */
+export function shortened(list, all, make) {
+  const few = all.length > HARDLY_LONGER ? AT_FIRST : all.length;
+  list.append(...all.slice(0, few).map(make));
+  if (few === all.length) return [];
+  const button = element('button', { type: 'button', className: 'more' });
+  let rest = [];
+  const label = () => {
+    button.textContent = rest.length ? `Show the first ${few}` : `Show all ${all.length.toLocaleString('en')}`;
+    button.setAttribute('aria-expanded', `${rest.length > 0}`);
+  };
+  button.onclick = () => {
+    const gone = rest;
+    rest = gone.length ? [] : all.slice(few).map(make);
+    gone.forEach((one) => one.remove());
+    list.append(...rest);
+    label();
+    // What is above the button may have become much shorter.
+    if (gone.length) button.scrollIntoView({ block: 'nearest' });
+  };
+  label();
+  return [button];
+}
+
+/**
+ * Says something of what is pointed at. The output grows if it must, but does not shrink again: else what is below
+ * would move with the pointer.
+ */
+export function say(output, ...content) {
+  output.replaceChildren(...content);
+  output.style.minHeight = `${output.offsetHeight}px`;
+}
+
 /** A colour of the style sheet. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,24 +1,32 @@
 // The answer and the tables of the advice.
 
-import { amount, change, command, element, prose, settingsName } from './format.js';
+import { amount, change, command, element, prose, settingsCode, shortened } from './format.js';
 
 const ofAim = {
   least_capacity: 'least memory', driver_time: 'least driver time', reserved: 'least reserved',
 };
 
-/** A table; columns whose name begins with `#` have numbers. On a narrow screen, rows become cards. */
-export function table(columns, rows) {
-  const names = columns.map((name) => name.replace('#', ''));
-  const kind = (index) => (columns[index].startsWith('#') ? 'number' : '');
-  const cell = (content, index) => {
-    const made = element('td', { className: kind(index) }, content);
-    made.dataset.name = names[index];
-    return made;
-  };
+/**
+ * A table with a row for each of `all`, whose cells `cells` makes. Columns whose name begins with `#` have numbers,
+ * those with `~` have sentences. Of many rows, the first are shown, with a button for the others. If it is wider than its
+ * place, it scrolls there.
+ */
+export function table(columns, all, cells = (row) => row) {
+  const names = columns.map((name) => name.replace(/^[#~]/, ''));
+  const kind = (index) => ({ '#': 'number', '~': 'remark' }[columns[index][0]] ?? '');
+  const cell = (content, index) => element('td', { className: kind(index) }, content);
   const head = names.map((name, index) => element('th', { className: kind(index), scope: 'col' }, name));
-  return element('div', { className: 'scroll' }, element('table', { className: 'cards' },
-    element('thead', {}, element('tr', {}, head)),
-    element('tbody', {}, rows.map((row) => element('tr', {}, row.map(cell))))));
+  const body = element('tbody');
+  const more = shortened(body, all, (one) => element('tr', {}, cells(one).map(cell)));
+  const box = element('div', { className: 'scroll' }, element('table', {}, element('thead', {}, element('tr', {}, head)), body));
+  box.setAttribute('role', 'group');
+  box.setAttribute('aria-label', `Table of ${names.join(', ')}`);
+  // The keyboard scrolls what can be focused.
+  new ResizeObserver(() => {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute('tabindex');
+  }).observe(box);
+  return element('div', {}, box, more);
 }
 
 const paragraphs = (texts) => texts.map((text) => element('p', {}, prose(text)));
@@ -60,9 +68,9 @@ export function answer(advice) {
 function ranking(advice) {
   const known = (row) => (row.least_capacity_bytes === null
     ? `more than ${amount(row.least_capacity_at_least_bytes)}` : amount(row.least_capacity_bytes));
-  return table(['Settings', '#Minimum memory', '#Reserved at most', '#Retries', '#Driver time', 'Remarks'],
-    advice.ranking.map((row) => [
-      element('code', {}, settingsName(row.conf)),
+  return table(['Settings', '#Minimum memory', '#Reserved at most', '#Retries', '#Driver time', '~Remarks'],
+    advice.ranking, (row) => [
+      settingsCode(row.conf),
       known(row),
       amount(row.peak_reserved_bytes),
       row.on_device.retries,
@@ -70,7 +78,7 @@ function ranking(advice) {
       [row.is_present && 'current', row.is_advised && 'advised', row.on_device.ooms > 0 && 'runs out of memory',
         row.fails_above_bytes !== null && `fails with ${amount(row.fails_above_bytes)}`,
         ...row.best_for.map((aim) => ofAim[aim] ?? aim), row.error].filter(Boolean).join(', '),
-    ]));
+    ]);
 }
 
 /** More bytes than a device has: what is simulated where its memory is unknown. */
@@ -79,9 +87,9 @@ const UNLIMITED = 2 ** 40;
 /** What each rank of a job needs. */
 function needs(job) {
   const known = (bytes) => (bytes === null ? 'unknown' : amount(bytes));
-  return table(['Rank', '#Available', '#Needs now', '#Needs then'], job.needs.map((rank) => [
+  return table(['Rank', '#Available', '#Needs now', '#Needs then'], job.needs, (rank) => [
     rank.rank, rank.available_bytes < UNLIMITED ? amount(rank.available_bytes) : 'not recorded', known(rank.current_bytes), known(rank.then_bytes),
-  ]));
+  ]);
 }
 
 /** The settings of each file. */
@@ -105,33 +113,27 @@ export function holderName(holder) {
     + (holder.is_of_backward ? ', backward pass' : '') + (holder.label ? ` [${holder.label}]` : '');
 }
 
-const MOST_HOLDERS = 15;
-
 /** Holders as a table, the largest first. */
 export function holders(all) {
-  const rows = all.slice(0, MOST_HOLDERS).map((holder) => [
+  return table(['#Bytes', '#Blocks', 'Category', 'Held by'], all, (holder) => [
     amount(holder.bytes), holder.blocks, holder.category.replace('_', ' '),
     holder.frames.length
       ? element('details', {}, element('summary', {}, holderName(holder)),
         element('ol', { className: 'frames' }, holder.frames.map((frame) => element('li', {}, frame))))
       : holderName(holder),
   ]);
-  const rest = all.length - rows.length;
-  return [table(['#Bytes', '#Blocks', 'Category', 'Held by'], rows),
-    ...(rest > 0 ? [element('p', { className: 'faint' }, `and ${rest} smaller ones`)] : [])];
 }
 
 /** What differs between two files at their peaks. */
 export function difference(found) {
-  const rows = (all, name) => all.slice(0, 10).map((one) => [
+  const changes = (heading, all, name) => table([heading, '#Before', '#After', '#Change'], all, (one) => [
     name(one), amount(one.before_bytes), amount(one.after_bytes), change(one.after_bytes - one.before_bytes),
   ]);
-  const columns = ['#Before', '#After', '#Change'];
   return [
     element('h3', {}, `From ${found.before.name} (A) to ${found.after.name} (B)`),
     element('p', { className: 'lead' }, prose(found.verdict)),
-    table(['Part of reserved memory', ...columns], rows(found.parts, (one) => one.part)),
-    table(['Held by', ...columns], rows(found.holders, holderName)),
+    changes('Part of reserved memory', found.parts, (one) => one.part),
+    changes('Held by', found.holders, holderName),
     ...paragraphs(found.notes),
   ];
 }
