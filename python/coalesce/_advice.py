@@ -46,7 +46,7 @@ class Advice(_Advised):
     """`change`: other settings are better. `keep`: they are not. `too_large` and `impossible`: no
     settings suffice, the program must request less."""
     cause: Optional[str]
-    """`fragmentation` or `too_much_memory`; None if no request fails."""
+    """`fragmentation`, `too_much_memory`, `leak` or `own_limit`; None if no request fails."""
     settings: Optional[str]
     """The value of PYTORCH_CUDA_ALLOC_CONF to set, empty for the defaults; None if nothing is to be
     changed."""

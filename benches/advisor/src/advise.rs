@@ -152,7 +152,8 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     if can_fit {
         let rival = best
             .filter(|&best| best != PRESENT)
-            .or_else(|| search.next_best(request.aim, PRESENT));
+            .or_else(|| search.next_best(request.aim, PRESENT))
+            .or_else(|| search.next_best(Aim::LeastCapacity, PRESENT));
         let copied = deadline.at_percent(COPIED);
         stability = stability_against(&search, rival, request.copies, copied);
         others = others::compare(simulator, deadline.at_percent(COMPARED));

@@ -47,10 +47,12 @@ pub(super) fn preferred(tried: &[TriedSettings], requests: u64, aim: Aim) -> Opt
     let defaults = tried.iter().find(|tried| tried.conf.is_empty());
     let usual_ns = defaults.unwrap_or(present).on_device.driver_time_ns;
     let completes = tried.iter().any(TriedSettings::fits);
+    // Who names another aim accepts what it costs.
+    let is_free = |index| index == PRESENT || !present.fits() || aim != Aim::Reserved;
     let is_considered = |(index, tried): &(usize, &TriedSettings)| {
         tried.score(aim).is_some()
             && (tried.fits() || !completes)
-            && (*index == PRESENT || !present.fits() || is_no_worse(tried, present, usual_ns))
+            && (is_free(*index) || is_no_worse(tried, present, usual_ns))
     };
     let mut good: Vec<(usize, &TriedSettings)> =
         tried.iter().enumerate().filter(is_considered).collect();

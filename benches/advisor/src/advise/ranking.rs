@@ -18,7 +18,10 @@ pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BT
     let mut show = |kind: &dyn Fn(&CandidateSettings) -> bool| {
         let best = search.best_where(aim, kind);
         // If none of the kind suits the aim, the one that reserves least is shown.
-        shown.extend(best.or_else(|| search.best_where(Aim::Reserved, kind)));
+        shown.extend(
+            best.or_else(|| search.best_where(Aim::Reserved, kind))
+                .or_else(|| search.best_where(Aim::LeastCapacity, kind)),
+        );
     };
     show(&|settings| settings.keys() == 0);
     for kind in CandidateSettings::KINDS {

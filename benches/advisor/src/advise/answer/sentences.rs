@@ -270,11 +270,16 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
         };
         let available = facts.available();
         sentences.push(match best.score(Aim::LeastCapacity) {
-            Some(needs) => format!(
-                "With the settings below, {served}: it needs {}, {} less than available.",
-                amount(needs),
-                amount(available.saturating_sub(needs))
-            ),
+            Some(needs) => {
+                let spare = match available.saturating_sub(needs) {
+                    0 => "all that is available".to_owned(),
+                    spare => format!("{} less than available", amount(spare)),
+                };
+                format!(
+                    "With the settings below, {served}: it needs {}, {spare}.",
+                    amount(needs)
+                )
+            }
             None => format!("With the settings below, {served}."),
         });
         if failure.is_recorded && !failure.is_handled {

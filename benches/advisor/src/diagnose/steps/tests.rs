@@ -40,7 +40,11 @@ fn optimizer_steps_are_used_without_numbered_marks() {
     });
     let found = found.unwrap();
     assert_eq!(found.source, StepSource::Updates);
-    assert_eq!(found.events, [2..5, 5..8, 8..11], "nothing is requested after the last");
+    assert_eq!(
+        found.events,
+        [2..5, 5..8, 8..11],
+        "nothing is requested after the last"
+    );
 }
 
 /// They may be layers, which is why they are no steps.
