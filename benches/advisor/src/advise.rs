@@ -286,7 +286,8 @@ impl Explanation {
         let event = failure.map(|failure| failure.event);
         let event = event.or_else(|| peak().map(|(event, _)| event));
         self.holdings = Holders::of(&evidence).at(event.unwrap_or(0));
-        self.findings = diagnose(&evidence);
+        let findings = diagnose(&evidence).into_iter();
+        self.findings = findings.map(Finding::in_advice).collect();
         if simulator.deadline.has_passed() {
             // Rules whose replays were cut short find nothing.
             self.skipped.push("some of the findings".to_owned());
