@@ -1,6 +1,7 @@
 //! Amounts, durations, shares and tables as people read them.
 
 pub mod coverage;
+pub mod lines;
 mod table;
 
 pub use coalesce_alloc::bytes::{Unit, amount};

@@ -86,7 +86,11 @@ pub enum InputError {
     Empty(PathBuf),
 }
 
-/// The error for a name, with the file, preset or family that was probably meant.
+/// The folder of the recorded traces in a checkout.
+const TRACES: &str = "workloads/traces";
+
+/// The error for a name, with the file, preset or family that was probably meant. A recorded trace may be meant by its
+/// name alone.
 fn unknown(name: &str) -> InputError {
     let presets = presets::list()
         .unwrap_or_default()
@@ -95,9 +99,18 @@ fn unknown(name: &str) -> InputError {
     let families = catalog::families()
         .iter()
         .map(|family| family.name.to_owned());
+    let mut traces: Vec<String> = files_beside(&Path::new(TRACES).join(name)).collect();
+    traces.sort_unstable();
     let known = presets.chain(families).chain(files_beside(Path::new(name)));
+    let known = known.chain(traces.iter().map(|path| formats::stem(Path::new(path))));
+    let unknown = Unknown::new(name, known);
+    let path_of = |stem: &str| {
+        let mut traces = traces.iter();
+        traces.find(|path| formats::stem(Path::new(path)) == stem)
+    };
+    let nearest = unknown.nearest();
     InputError::Unknown {
-        nearest: Unknown::new(name, known).nearest().map(str::to_owned),
+        nearest: nearest.map(|name| path_of(name).map_or(name, String::as_str).to_owned()),
         name: name.to_owned(),
     }
 }

@@ -21,7 +21,11 @@ fn the_table_says_where_settings_are_applied() {
     for key in keys::KEYS.map(|key| key.name) {
         let row = row_of(key);
         assert_eq!(row.is_none(), no_decision(key), "{key}");
-        for place in row.unwrap_or_default().split('`').filter(|it| it.contains(": ")) {
+        for place in row
+            .unwrap_or_default()
+            .split('`')
+            .filter(|it| it.contains(": "))
+        {
             let (file, function) = place.split_once(": ").unwrap();
             let source = std::fs::read_to_string(folder.join(file)).expect(file);
             assert!(source.contains(&format!("fn {function}(")), "{place}");

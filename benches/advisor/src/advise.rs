@@ -296,7 +296,8 @@ impl Explanation {
         let event = failure.map(|failure| failure.event);
         let event = event.or_else(|| peak().map(|(event, _)| event));
         self.holdings = Holders::of(&evidence).at(event.unwrap_or(0));
-        self.findings = diagnose(&evidence);
+        let findings = diagnose(&evidence).into_iter();
+        self.findings = findings.map(Finding::in_advice).collect();
         let peak = evidence.measures.peak_requested_bytes;
         self.leak = leak(&evidence).filter(|leak| leak.bytes >= peak / LEAK_PART);
         if simulator.deadline.has_passed() {

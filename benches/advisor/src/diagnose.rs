@@ -28,6 +28,8 @@ pub use self::subject::Subject;
 
 /// The remedy of a finding about settings. A rule evaluates one alternative; `advise` compares many.
 const SEE_ADVISE: &str = "`coalesce advise` ranks these settings among others";
+/// The same in an advice.
+const SEE_RANKING: &str = "The table of settings ranks these among others";
 
 /// A problem that a rule found. It explains; `advise` decides which settings are best.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
@@ -46,6 +48,15 @@ pub struct Finding {
     pub bytes: u64,
     /// The call sites responsible, largest first; may be empty.
     pub stacks: Vec<CallSite>,
+}
+
+impl Finding {
+    /// The finding as a part of an advice, which has no use for the command that gives it.
+    #[must_use]
+    pub(crate) fn in_advice(self) -> Self {
+        let remedy = self.remedy.replace(SEE_ADVISE, SEE_RANKING);
+        Self { remedy, ..self }
+    }
 }
 
 /// The names of all rules.

@@ -102,6 +102,7 @@ enum To {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
+    output::ensure_folder(&args.out)?;
     let inputs = args.inputs(&format)?;
     let conditions = inputs.iter().map(|(_, input)| WithConditions::of(input));
     let known: Vec<WithConditions<'_>> = conditions.collect::<anyhow::Result<_>>()?;

@@ -7,6 +7,7 @@ use coalesce_advisor::diagnose::steps::Steps;
 use coalesce_advisor::diagnose::{self, Evidence};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
+use coalesce_bench::text::lines::wrapped;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
 
@@ -76,7 +77,7 @@ fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let lacking: String = sentences.iter().map(|line| format!("{line}\n")).collect();
     print_answer(args.json, &findings, || {
         let steps = Steps::line(evidence.steps.as_ref()) + "\n";
-        lacking + &conditions.text() + &steps + &diagnose::text(&findings)
+        wrapped(&(lacking + &conditions.text() + &steps + &diagnose::text(&findings)))
     })?;
     Ok(findings)
 }

@@ -7,7 +7,7 @@ use coalesce_bench::measure::record;
 use coalesce_bench::sweep::merge::merge;
 
 use super::input::source;
-use super::output::{notice_table, write_table};
+use super::output::{ensure_folder, notice_table, write_table};
 
 /// Join the parts of a sweep that was run with --partition.
 ///
@@ -25,6 +25,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure_folder(&args.out)?;
     let mut parts = Vec::new();
     for path in &args.parts {
         let part = source(path);

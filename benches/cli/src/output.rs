@@ -1,7 +1,7 @@
 //! Output of the verbs: text, files, notices and errors. Only this file knows `--quiet` and `--color`.
 
 use std::ffi::OsString;
-use std::io::{self, Write, stdout};
+use std::io::{self, IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,11 +15,13 @@ use coalesce_alloc::settings::SettingsError;
 use coalesce_bench::measure::progress::{be_quiet, is_quiet};
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
+use coalesce_bench::text::lines;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::snapshot::release::unknown_key_hint;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 use coalesce_workloads::json;
 use serde::Serialize;
+use terminal_size::{Width, terminal_size};
 
 use super::styled::{BAD, Styled};
 
@@ -38,6 +40,11 @@ impl Flags {
     /// Lets the flags hold from now on.
     pub fn apply(&self) {
         use_color(self.color);
+        if stdout().is_terminal()
+            && let Some((Width(columns), _)) = terminal_size()
+        {
+            lines::fit(columns.into());
+        }
         if self.quiet {
             be_quiet();
         }
@@ -113,13 +120,29 @@ pub fn is_stdout(path: &Path) -> bool {
 /// Writes a file, or prints it if its name is `-`.
 ///
 /// # Errors
-/// As [`results::write`] and [`print()`].
+/// As [`ensure_folder`], [`results::write`] and [`print()`].
 pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     if is_stdout(path) {
-        print_bytes(contents)
-    } else {
-        results::write(path, contents)
+        return print_bytes(contents);
     }
+    ensure_folder(path)?;
+    results::write(path, contents)
+}
+
+/// Checks that the folder of a file exists that the user names, before the work that produces its contents. It is not
+/// created, because its name may be misspelt.
+///
+/// # Errors
+/// If it does not exist.
+pub fn ensure_folder(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    ensure!(
+        folder.as_os_str().is_empty() || folder.exists(),
+        "cannot write {}: there is no folder {}",
+        printable::path(path),
+        printable::path(folder)
+    );
+    Ok(())
 }
 
 /// Writes a table of results, or prints it if its name is `-`.
@@ -140,11 +163,12 @@ pub fn notice_table(path: &Path, rows: &[Row]) {
 /// Checks that [`write()`] can write a file.
 ///
 /// # Errors
-/// As [`results::ensure_writable`].
+/// As [`ensure_folder`] and [`results::ensure_writable`].
 pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
     if is_stdout(path) {
         return Ok(());
     }
+    ensure_folder(path)?;
     results::ensure_writable(path)
 }
 

@@ -78,6 +78,9 @@ struct Found {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_printed = args.out.as_deref().is_some_and(is_stdout);
     ensure_apart(("--json", args.json), ("--out -", is_printed))?;
+    if let Some(path) = &args.out {
+        output::ensure_folder(path)?;
+    }
     let source = source(&args.instance);
     let instance = minimalloc::read(source.clone())?;
     let found = search(args, &instance).with_context(|| source.to_string())?;

@@ -61,6 +61,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ("--samples", are_samples_printed),
         ("--out", is_stdout(&args.out)),
     )?;
+    let files = args.samples.iter().chain([&args.out]);
+    files
+        .map(|path| output::ensure_folder(path))
+        .collect::<anyhow::Result<()>>()?;
     let mut device = args.device.open_gpu()?;
     let machine = machine::with_gpu(&device);
     notice(&format!("measuring on this machine:\n{machine}"));

@@ -14,13 +14,14 @@ use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::measure::record::{PROVENANCE, Row, TIMING};
 use coalesce_bench::text::coverage::{FROM_LIVE_BLOCKS, missing};
+use coalesce_bench::text::lines::wrapped;
 use coalesce_bench::text::{amount, duration, percent};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::demand::{Demand, DemandCount};
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
-use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::formats::snapshot::workload::{FAILED, without_mark};
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::json;
@@ -210,7 +211,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = if args.json {
         as_json(&report)?
     } else {
-        describe(&report)
+        wrapped(&describe(&report))
     };
     print(&text)?;
     let is_corrupt = report
@@ -385,8 +386,7 @@ fn describe(report: &Report) -> String {
         .contents()
         .map_or_else(String::new, describe_contents);
     if let Some(first) = &report.first_oom {
-        let (event, bytes, tag) = (first.event, amount(first.requested_bytes), &first.tag);
-        text += &format!("\nfirst failed request: event {event}, {bytes} for {tag}\n");
+        text += &describe_failed(first);
     }
     if report.failures_averted > 0 {
         text += &format!(
@@ -399,6 +399,21 @@ fn describe(report: &Report) -> String {
         text += &format!("\n{}\n", report.remarks.join("\n"));
     }
     text
+}
+
+/// The request, what it was for if that is known, and whether it failed when recorded, too.
+fn describe_failed(request: &FailedRequest) -> String {
+    let (event, bytes) = (request.event, amount(request.requested_bytes));
+    let purpose = match without_mark(&request.tag) {
+        "" => String::new(),
+        origin => format!(" for {}", printable(origin)),
+    };
+    let recorded = if request.tag.starts_with(FAILED) {
+        ", which failed when recorded, too"
+    } else {
+        ""
+    };
+    format!("\nfirst failed request: event {event}, {bytes}{purpose}{recorded}\n")
 }
 
 /// What was replayed, under which conditions.

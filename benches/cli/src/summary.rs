@@ -12,7 +12,7 @@ use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
 
 use super::input::source;
-use super::output::print_answer;
+use super::output::{self, print_answer};
 
 /// Compare each policy and setting with one of them, over all workloads.
 #[derive(clap::Args)]
@@ -52,6 +52,9 @@ fn spreadsheet_name(text: &str) -> Result<PathBuf, String> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.xlsx {
+        output::ensure_folder(path)?;
+    }
     let table = match &args.results {
         Some(path) => source(path),
         None => Source::from(results::newest()?.join("default.csv")),
@@ -73,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let summary = summary::summarize(&rows, against, left_out).with_context(shown)?;
     if let Some(path) = &args.xlsx {
         let sheets = spreadsheet::xlsx(&rows, &summary).with_context(shown)?;
-        results::write(path, &sheets)?;
+        output::write(path, &sheets)?;
     }
     print_answer(args.json, &summary, || summary::text(&summary))?;
     Ok(ExitCode::SUCCESS)

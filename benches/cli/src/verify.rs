@@ -9,6 +9,7 @@ use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::Release;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_bench::text::lines::wrapped;
 use coalesce_bench::text::{Column, Table};
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, Verification, verify_by_all};
 use coalesce_workloads::formats::snapshot::{Recording, read};
@@ -247,7 +248,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         progress.add(1, &path.to_string_lossy());
     }
     drop(progress);
-    print_answer(args.json, &lines, || describe(&lines))?;
+    print_answer(args.json, &lines, || wrapped(&describe(&lines)))?;
     let statuses = lines.iter().map(|line| line.status);
     Ok(statuses.max().unwrap_or(0).into())
 }

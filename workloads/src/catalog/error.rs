@@ -60,13 +60,29 @@ impl Unknown {
         }
     }
 
-    /// The known name that was probably meant.
+    /// The known name that was probably meant: one that is like it as a whole, or else one whose beginning is.
     #[must_use]
     pub fn nearest(&self) -> Option<&str> {
         let distance = |known: &str| strsim::osa_distance(&self.name, known);
         let nearest = self.known.iter().min_by_key(|known| distance(known))?;
-        (distance(nearest) <= 1 + self.name.chars().count() / 3).then_some(nearest)
+        if distance(nearest) <= 1 + self.name.chars().count() / 3 {
+            return Some(nearest);
+        }
+        let mut known = self.known.iter();
+        let begun = known.find(|known| begins_like(known, &self.name));
+        begun.map(String::as_str)
     }
+}
+
+/// Whether a name begins with a text that has at most one mistake. Texts of few characters are like too many.
+fn begins_like(name: &str, text: &str) -> bool {
+    const FEWEST: usize = 5;
+    let count = text.chars().count();
+    let is_like = |length: usize| {
+        let beginning: String = name.chars().take(length).collect();
+        strsim::osa_distance(&beginning, text) <= 1
+    };
+    count >= FEWEST && (count - 1..=count + 1).any(is_like)
 }
 
 /// The most characters of a list of known names.

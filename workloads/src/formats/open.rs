@@ -1,7 +1,7 @@
 //! Recognises and opens input files.
 
 use super::binary;
-use super::file::{FileError, InputFile};
+use super::file::{FileError, InputFile, excerpt};
 use super::minimalloc::{self, InstanceFile};
 use super::rmm::{self, RmmLog};
 use super::snapshot::{self, Recording};
@@ -51,11 +51,14 @@ fn open_section(file: InputFile, section: usize) -> Result<TraceFile, FileError>
     }
 }
 
-/// Opens an input of any format, plain or compressed with gzip, xz or zstd. The first bytes decide what it is; a
-/// text of an unknown format is read as a trace, whose errors say what a trace looks like.
+/// What can be opened.
+const READ: &str = "expected a PyTorch memory snapshot (pickle or JSON), a trace (CSV or binary), an RMM log or \
+                    a MiniMalloc instance, plain or compressed with gzip, xz or zstd";
+
+/// Opens an input of any format, plain or compressed with gzip, xz or zstd. The first bytes decide what it is.
 ///
 /// # Errors
-/// [`FileError`] if the file cannot be read.
+/// [`FileError`] if the file cannot be read, or is of no format that is read.
 pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
     let file = InputFile::open(source)?;
     if snapshot::read::is_snapshot(file.start()) {
@@ -66,7 +69,15 @@ pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
     Ok(FileContent::Workload(match text.trim_end_matches('\r') {
         rmm::COLUMNS => Box::new(RmmLog::new(file)?),
         header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
-        _ => {
+        header => {
+            if !may_be_trace(file.start()) {
+                let found = match header {
+                    "" => "no line of text".to_owned(),
+                    header => format!("'{}'", excerpt(header)),
+                };
+                let reason = format!("of no format that is read (it begins with {found}); {READ}");
+                return Err(FileError::new(file.path(), reason));
+            }
             let trace = open_section(file, 0)?;
             if !trace.devices.is_empty() {
                 let TraceFile {
@@ -77,4 +88,15 @@ pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
             Box::new(trace)
         }
     }))
+}
+
+/// Whether an unpacked file with this start may be a trace, as text or in binary form. One that cannot be read from its
+/// first byte on may be.
+fn may_be_trace(start: &[u8]) -> bool {
+    let text = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start);
+    if start.is_empty() || start.starts_with(&binary::MAGIC) || text.starts_with(b"op,") {
+        return true;
+    }
+    let header = text.strip_prefix(b"#").map(<[u8]>::trim_ascii_start);
+    header.is_some_and(|header| header.starts_with(b"{"))
 }

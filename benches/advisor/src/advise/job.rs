@@ -205,7 +205,7 @@ fn caveats(ranks: &[Advice], unfinished: usize) -> Vec<String> {
     match at_level(ConfidenceLevel::Estimate) {
         0 => {}
         some => caveats.push(format!(
-            "The figures of {some} of {all} ranks are estimates; `coalesce advise` says why for each."
+            "The figures of {some} of {all} ranks are estimates; the advice for each alone says why."
         )),
     }
     match at_level(ConfidenceLevel::RecordedPart) {

@@ -9,6 +9,7 @@ use coalesce_workloads::families::program;
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 use proptest::prelude::*;
 
+use super::report::text::page;
 use super::tests::request;
 use super::{Advice, AdviceRequest, Aim, AnswerKind, RankedSettings, advise};
 
@@ -132,6 +133,12 @@ proptest! {
             let better = advice.ranking.iter().find(|other| is_better(other, row));
             prop_assert!(better.is_none(), "{:?} is better than {:?}", better, row);
         }
+    }
+
+    #[test]
+    fn no_advice_names_its_own_command(program in programs(), mib in 60..400_u64, aim in aims()) {
+        let page = page(&program.advice(mib, aim, ""));
+        prop_assert!(!page.contains("coalesce advise"), "{}", page);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The difference as text.
 
 use coalesce_alloc::printable::printable;
+use coalesce_bench::text::lines::wrapped;
 use coalesce_bench::text::{Column, Table, Unit, count, percent_of, quoted};
 
 use super::{Difference, DifferenceCause, HolderChange, ShareChange, Side};
@@ -155,7 +156,7 @@ pub(super) fn page(difference: &Difference) -> String {
             text.push_str(&format!("- {note}\n"));
         }
     }
-    text
+    wrapped(&text)
 }
 
 fn described(side: &Side) -> String {

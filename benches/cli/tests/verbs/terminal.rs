@@ -9,6 +9,12 @@ const WAITS: &str = "coalesce: reading standard input from the terminal; Ctrl-D 
 
 /// Runs the program at a terminal, where a person types `input`; `None` if there is no terminal to be had.
 fn at_a_terminal(arguments: &str, input: &str) -> Option<Ended> {
+    let program = format!("'{}'", env!("CARGO_BIN_EXE_coalesce"));
+    at_a_terminal_with(&program, arguments, input)
+}
+
+/// The same, with commands of a shell before the program.
+fn at_a_terminal_with(program: &str, arguments: &str, input: &str) -> Option<Ended> {
     let mut version = Command::new("script");
     version
         .arg("--version")
@@ -18,7 +24,7 @@ fn at_a_terminal(arguments: &str, input: &str) -> Option<Ended> {
         eprintln!("skipped: there is no program `script`");
         return None;
     }
-    let command = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_coalesce"));
+    let command = format!("{program} {arguments}");
     let mut terminal = Command::new("script");
     terminal.args(["-qec", &command, "/dev/null"]);
     Some(run(&mut terminal, input, &[]))
@@ -68,4 +74,31 @@ fn the_line_of_progress_is_erased_at_the_end() {
     let erased = |arguments: &str| Some(at_a_terminal(arguments, "")?.out.contains(ERASED));
     assert!(erased(&format!("replay {file}")).is_none_or(|erased| erased));
     assert!(erased(&format!("replay --quiet {file}")).is_none_or(|erased| !erased));
+}
+
+/// Findings have no tables, whose rows stay as they are.
+#[test]
+fn sentences_fit_the_terminal_up_to_100_columns() {
+    let arguments = ["diagnose", "churn"];
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+    let piped = super::coalesce(&arguments, "", &[]);
+    assert!(
+        (81..=100).contains(&longest(&piped.out).unwrap()),
+        "{}",
+        piped.out
+    );
+    for (columns, most) in [(70, 80), (80, 80), (90, 90), (300, 100)] {
+        let set = format!(
+            "stty rows 24 cols {columns}; '{}'",
+            env!("CARGO_BIN_EXE_coalesce")
+        );
+        if let Some(ended) = at_a_terminal_with(&set, &arguments.join(" "), "") {
+            let longest = longest(&ended.out).unwrap();
+            assert!(
+                (most - 20..=most).contains(&longest),
+                "{columns}: {}",
+                ended.out
+            );
+        }
+    }
 }

@@ -138,6 +138,8 @@ fn unknown_names_suggest_the_nearest() {
         &error("fragmentation_articel"),
         "did you mean 'fragmentation_article'?",
     );
+    // The beginning of a name, with a mistake.
+    assert_contains(&error("grda_acc"), "did you mean 'grad_accumulation'?");
     // Tests run in the folder of their package.
     assert_contains(&error("Cargotoml"), "did you mean 'Cargo.toml'?");
     assert_contains(

@@ -196,7 +196,7 @@ fn what_must_be_known_before() {
         assert_eq!(
             caveats(&ranks, 2),
             [
-                "The figures of 1 of 2 ranks are estimates; `coalesce advise` says why for each.",
+                "The figures of 1 of 2 ranks are estimates; the advice for each alone says why.",
                 "The beginning of 1 of 2 ranks is not recorded: their figures are of the recorded part.",
                 "Time ran out before 2 settings could be tried on all ranks; --time-limit sets the limit.",
             ]

@@ -1,7 +1,11 @@
 //! Advice as a page of text.
 
 use coalesce_alloc::printable::printable;
-use coalesce_bench::text::{Column, Table, Unit, count, duration, percent, percent_of, quoted};
+pub use coalesce_bench::text::lines::paragraphs;
+use coalesce_bench::text::lines::wrapped;
+use coalesce_bench::text::{
+    Column, Table, Unit, amount, count, duration, percent, percent_of, quoted,
+};
 
 use crate::advise::advice::{Advice, RankedSettings};
 use crate::advise::answer::{Answer, AnswerKind};
@@ -125,9 +129,10 @@ fn peak(advice: &Advice) -> String {
         .map(|line| format!("  {line}\n"))
         .collect();
     format!(
-        "{}: {}\n{conditions}\n{}",
+        "{}: {}\n{}\n{}",
         printable(&advice.workload),
         about(advice),
+        wrapped(&conditions),
         table.text()
     )
 }
@@ -212,6 +217,7 @@ fn findings(advice: &Advice) -> String {
     let lines: String = findings
         .map(|finding| format!("- {}\n  > {}\n", finding.headline, finding.remedy))
         .collect();
+    let lines = wrapped(&lines);
     format!("Findings (run `coalesce diagnose` for the evidence)\n{lines}")
 }
 
@@ -245,7 +251,7 @@ fn ranking(advice: &Advice) -> String {
     for row in &advice.ranking {
         let figures = row_figures(row, unit);
         let front = if row.on_front { "*" } else { "" };
-        let notes = match notes(row, unit) {
+        let notes = match notes(row) {
             notes if notes.is_empty() => String::new(),
             notes => format!("  ({})", notes.join(", ")),
         };
@@ -311,11 +317,16 @@ pub(super) fn legend(advice: &Advice, on_front: &str) -> String {
     } else {
         " (with unlimited memory where OOMs is not 0)"
     };
+    let fails = if advice.ranking.iter().any(|row| fails_with(row).is_some()) {
+        " but fails with: the program completes with the memory that it needs, but not with so much more."
+    } else {
+        ""
+    };
     format!(
         "needs: the least memory with which the program completes. holds: the peak of reserved memory on this \
          device{with_room}, which includes free memory that the allocator keeps while there is room. calls and \
          driver time: driver calls on this device and their time, by the cost profile '{}'. {on_front}: no other \
-         row is better in one of needs, holds and driver time without being worse in another.",
+         row is better in one of needs, holds and driver time without being worse in another.{fails}",
         advice.profile
     )
 }
@@ -346,7 +357,7 @@ fn other_reserved(other: &OtherPolicy) -> Option<u64> {
 }
 
 /// What distinguishes a row.
-pub(super) fn notes(row: &RankedSettings, unit: Unit) -> Vec<String> {
+pub(super) fn notes(row: &RankedSettings) -> Vec<String> {
     let mut notes = Vec::new();
     if row.is_present {
         notes.push("current".to_owned());
@@ -362,9 +373,16 @@ pub(super) fn notes(row: &RankedSettings, unit: Unit) -> Vec<String> {
     }
     let rules = row.suggested_by.iter();
     notes.extend(rules.map(|rule| format!("evaluated by the finding {rule}")));
-    let fails_above = row.fails_above_bytes;
-    notes.extend(fails_above.map(|bytes| format!("but fails with {}", unit.amount(bytes))));
+    notes.extend(fails_with(row));
     notes
+}
+
+/// By how much the memory with which the program fails exceeds what it needs, so that rounding cannot hide it.
+fn fails_with(row: &RankedSettings) -> Option<String> {
+    let more = row
+        .fails_above_bytes?
+        .checked_sub(row.least_capacity_bytes?)?;
+    Some(format!("but fails with {} more", amount(more)))
 }
 
 fn others(advice: &Advice) -> String {
@@ -426,28 +444,6 @@ pub(super) fn reliability(advice: &Advice) -> Vec<String> {
             .to_owned(),
     );
     sentences
-}
-
-/// Paragraphs in lines of at most 110 characters.
-pub fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
-    const WIDTH: usize = 110;
-    let mut lines = String::new();
-    for paragraph in paragraphs {
-        let mut length = 0;
-        for word in paragraph.split(' ') {
-            if length > 0 && length + 1 + word.len() > WIDTH {
-                lines.push('\n');
-                length = 0;
-            } else if length > 0 {
-                lines.push(' ');
-                length += 1;
-            }
-            lines.push_str(word);
-            length += word.len();
-        }
-        lines.push('\n');
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -54,17 +54,6 @@ fn commands_for_a_shell() {
     assert_eq!(export("it's"), "export PYTORCH_CUDA_ALLOC_CONF='it'\\''s'");
 }
 
-#[test]
-fn lines_of_at_most_110_characters() {
-    let lines = |first: usize, second: usize| {
-        let text = format!("{} {}", "a".repeat(first), "b".repeat(second));
-        paragraphs([text]).lines().count()
-    };
-    assert_eq!([lines(54, 55), lines(54, 56), lines(200, 1)], [1, 2, 2]);
-    let two = ["a b".to_owned(), "c".to_owned()];
-    assert_eq!(paragraphs(two), "a b\nc\n");
-}
-
 fn holder(mib: u64) -> Holder {
     Holder {
         place: "a.py:1".to_owned(),
@@ -132,7 +121,6 @@ fn what_distinguishes_a_row() {
         fails_above_bytes: None,
         ..advice.ranking[0].clone()
     };
-    let notes = |row: &RankedSettings| notes(row, Unit::of(MIB));
     assert_eq!(notes(&plain), [""; 0]);
     let row = RankedSettings {
         is_present: true,
@@ -145,7 +133,8 @@ fn what_distinguishes_a_row() {
         is_advised: true,
         best_for: vec![Aim::LeastCapacity, Aim::Reserved],
         suggested_by: vec!["growth"],
-        fails_above_bytes: Some(200 * MIB),
+        least_capacity_bytes: Some(10_000 * MIB),
+        fails_above_bytes: Some(10_002 * MIB),
         ..plain.clone()
     };
     assert_eq!(
@@ -154,7 +143,7 @@ fn what_distinguishes_a_row() {
             "advised",
             "best for least-capacity and reserved",
             "evaluated by the finding growth",
-            "but fails with 200.0 MiB"
+            "but fails with 2.0 MiB more"
         ]
     );
     let unknown = RankedSettings {
