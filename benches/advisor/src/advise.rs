@@ -147,7 +147,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     if can_fit {
         search.look_above(deadline.at_percent(LOOKED_ABOVE));
     }
-    let best = search.preferred(request.aim);
+    let best = preference::of(&search, request.aim);
     let (mut stability, mut others) = (None, Vec::new());
     if can_fit {
         let rival = best

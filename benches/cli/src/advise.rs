@@ -75,10 +75,8 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let files = [&args.json, &args.html].into_iter().flatten();
-    files
-        .map(|path| output::ensure_folder(path))
-        .collect::<anyhow::Result<()>>()?;
+    let mut files = [&args.json, &args.html].into_iter().flatten();
+    files.try_for_each(|path| output::ensure_folder(path))?;
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let opened = args

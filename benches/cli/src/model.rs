@@ -69,10 +69,8 @@ const RUNS: [(&str, &str, &str); 3] = [
 ];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let files = [&args.out, &args.scaled].into_iter().flatten();
-    files
-        .map(|path| output::ensure_folder(path))
-        .collect::<anyhow::Result<()>>()?;
+    let mut files = [&args.out, &args.scaled].into_iter().flatten();
+    files.try_for_each(|path| output::ensure_folder(path))?;
     // Keeps the CUDA context alive.
     let open = args.device.open_gpu()?;
     let number = open.ordinal();

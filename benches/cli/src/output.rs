@@ -38,6 +38,7 @@ pub struct Flags {
 
 impl Flags {
     /// Lets the flags hold from now on.
+    #[expect(clippy::disallowed_methods, reason = "nothing is printed")]
     pub fn apply(&self) {
         use_color(self.color);
         if stdout().is_terminal()

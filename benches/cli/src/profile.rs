@@ -61,10 +61,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ("--samples", are_samples_printed),
         ("--out", is_stdout(&args.out)),
     )?;
-    let files = args.samples.iter().chain([&args.out]);
-    files
-        .map(|path| output::ensure_folder(path))
-        .collect::<anyhow::Result<()>>()?;
+    let mut files = args.samples.iter().chain([&args.out]);
+    files.try_for_each(|path| output::ensure_folder(path))?;
     let mut device = args.device.open_gpu()?;
     let machine = machine::with_gpu(&device);
     notice(&format!("measuring on this machine:\n{machine}"));

@@ -27,7 +27,7 @@ use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::settings::written;
 
 use super::request::Aim;
-use super::search::{PRESENT, TriedSettings};
+use super::search::{PRESENT, Search, TriedSettings};
 
 /// A difference of this part does not decide: 2 %.
 pub(super) const NEAR: u64 = 50;
@@ -40,9 +40,14 @@ const UNNOTICED_NS: u64 = 100_000_000;
 /// Repeated requests that nobody notices: one of so many requests.
 const REQUESTS_PER_RETRY: u64 = 1000;
 
+/// The index of the settings that were found to be the ones to advise for an aim.
+pub(super) fn of(search: &Search<'_>, aim: Aim) -> Option<usize> {
+    preferred(&search.tried, search.simulator.demand.allocations, aim)
+}
+
 /// The index of the settings to advise for an aim, to a program that makes so many requests; `None` if it completes under
 /// none.
-pub(super) fn preferred(tried: &[TriedSettings], requests: u64, aim: Aim) -> Option<usize> {
+fn preferred(tried: &[TriedSettings], requests: u64, aim: Aim) -> Option<usize> {
     let present = tried.get(PRESENT)?;
     let defaults = tried.iter().find(|tried| tried.conf.is_empty());
     let usual_ns = defaults.unwrap_or(present).on_device.driver_time_ns;
@@ -235,7 +240,8 @@ mod tests {
         #[test]
         fn following_the_advice_is_never_worse(all in any_settings()) {
             let Some(best) = preferred(&all, REQUESTS, Aim::Reserved) else {
-                return Ok(prop_assert!(all.iter().all(|tried| !tried.fits())));
+                prop_assert!(all.iter().all(|tried| !tried.fits()));
+                return Ok(());
             };
             prop_assert!(all[best].fits());
             let (then, now) = (&all[best].on_device, &all[PRESENT].on_device);

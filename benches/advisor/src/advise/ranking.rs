@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use coalesce_bench::measure::deadline::Deadline;
 
 use super::advice::RankedSettings;
+use super::preference;
 use super::request::Aim;
 use super::search::settings::CandidateSettings;
 use super::search::{MinimumMemory, PRESENT, Search, TriedSettings};
@@ -14,7 +15,7 @@ use super::search::{MinimumMemory, PRESENT, Search, TriedSettings};
 pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BTreeSet<usize> {
     let mut shown = BTreeSet::from([PRESENT]);
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
-    shown.extend(search.preferred(aim));
+    shown.extend(preference::of(search, aim));
     let mut show = |kind: &dyn Fn(&CandidateSettings) -> bool| {
         let best = search.best_where(aim, kind);
         // If none of the kind suits the aim, the one that reserves least is shown.
@@ -33,7 +34,7 @@ pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BT
     search.complete(&shown, deadline);
     // The minimum memory just found may change which settings are best.
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
-    shown.extend(search.preferred(aim));
+    shown.extend(preference::of(search, aim));
     shown
 }
 

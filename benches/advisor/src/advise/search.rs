@@ -25,7 +25,6 @@ use self::candidates::{CandidateGenerator, pairs};
 use self::settings::CandidateSettings;
 use self::sizes::RequestSizes;
 pub(super) use self::tried::{MinimumMemory, TriedSettings};
-use super::preference::preferred;
 use super::request::Aim;
 use super::simulator::{RunFigures, Simulator};
 use crate::diagnose::Finding;
@@ -235,11 +234,6 @@ impl<'a> Search<'a> {
                 Err(_) => self.extent.failed += 1,
             }
         }
-    }
-
-    /// The index of the settings to advise for an aim.
-    pub fn preferred(&self, aim: Aim) -> Option<usize> {
-        preferred(&self.tried, self.simulator.demand.allocations, aim)
     }
 
     /// Keys of settings worth trying that a release in question does not know.
