@@ -127,7 +127,7 @@ fn altered_traces_are_read_as_recorded() {
 fn altered_binary_traces_are_read_as_recorded() {
     assert_eq!(
         read_altered("fuzz/examples/binary", 2_000),
-        "0999569e9e4e784f"
+        "a091ab92b7dca82b"
     );
 }
 
@@ -136,7 +136,7 @@ fn altered_logs_and_instances_are_read_as_recorded() {
     assert_eq!(read_altered("fuzz/examples/rmm", 2_000), "8ded0ec5256bdae1");
     assert_eq!(
         read_altered("fuzz/examples/minimalloc", 500),
-        "a59d2e90d2bbeeb2"
+        "4e11377dc35f4bde"
     );
 }
 
