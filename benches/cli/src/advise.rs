@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
+use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
@@ -79,11 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     files.try_for_each(|path| output::ensure_folder(path))?;
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let opened = args
-        .workloads
-        .iter()
-        .map(|workload| args.conditions.open_for_reference(workload));
-    let mut workloads: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
+    let (mut workloads, unread) = open(args)?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
         if reading > limit / 2 {
@@ -111,8 +108,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let requests = workloads.iter().map(|one| one.request(goal));
     match requests.collect::<Vec<AdviceRequest<'_>>>().as_slice() {
-        [request] => one(args, request, deadline),
-        requests => job(args, requests, deadline),
+        [request] if unread.is_empty() => one(args, request, deadline),
+        requests => job(args, requests, &unread, deadline),
+    }
+}
+
+/// Opens the workloads. Of a job, those that cannot be read are left out; a sentence for each says why.
+///
+/// # Errors
+/// If none can be read.
+fn open(args: &Args) -> anyhow::Result<(Vec<Opened>, Vec<String>)> {
+    let (mut opened, mut unread) = (Vec::new(), Vec::new());
+    let mut first = None;
+    for workload in &args.workloads {
+        match args.conditions.open_for_reference(workload) {
+            Ok(one) => opened.push(one),
+            Err(error) => {
+                unread.push(format!(
+                    "One rank is left out: {}.",
+                    printable(format!("{error:#}"))
+                ));
+                first.get_or_insert(error);
+            }
+        }
+    }
+    match first {
+        Some(error) if opened.is_empty() => Err(error),
+        _ => Ok((opened, unread)),
     }
 }
 
@@ -199,6 +221,7 @@ fn emphasized(advice: &Advice) -> Styled {
 fn job(
     args: &Args,
     requests: &[AdviceRequest<'_>],
+    unread: &[String],
     deadline: Deadline,
 ) -> anyhow::Result<ExitCode> {
     ensure!(
@@ -208,7 +231,7 @@ fn job(
     let mut files = Files::checked([&args.json]);
     let advised = requests.iter().map(advise);
     let ranks: Vec<Advice> = advised.collect::<anyhow::Result<_>>()?;
-    let job = one_for_all(requests, ranks, deadline);
+    let job = one_for_all(requests, ranks, unread, deadline);
     if !args.json.as_deref().is_some_and(is_stdout) {
         print(&report::job::page(&job))?;
     }

@@ -150,7 +150,7 @@ impl Engine {
             [request] => shown(&advise(request)?),
             requests => {
                 let ranks: anyhow::Result<Vec<Advice>> = requests.iter().map(advise).collect();
-                shown(&one_for_all(requests, ranks?, deadline))
+                shown(&one_for_all(requests, ranks?, &[], deadline))
             }
         }
     }

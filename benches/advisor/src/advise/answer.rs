@@ -272,9 +272,8 @@ impl Facts<'_> {
     fn beyond_limit(&self) -> u64 {
         let conditions = &self.request.conditions;
         let is_known = conditions.limit.is_some() && conditions.capacity != ROOMY;
-        let most = self.request.most_available();
-        if is_known {
-            conditions.free().saturating_sub(most)
+        if is_known && self.request.most_available() < conditions.free() {
+            conditions.free() - self.available()
         } else {
             0
         }

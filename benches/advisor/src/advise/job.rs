@@ -64,11 +64,12 @@ struct Candidate {
 }
 
 /// Finds the settings for all ranks of a job by the deadline, given the advice for each. There must be at least
-/// one rank.
+/// one rank. `unread` says of each rank that is left out why, in a sentence.
 #[must_use]
 pub fn one_for_all(
     requests: &[AdviceRequest<'_>],
     ranks: Vec<Advice>,
+    unread: &[String],
     deadline: Deadline,
 ) -> JobAdvice {
     let current: Vec<Option<u64>> = ranks
@@ -109,7 +110,7 @@ pub fn one_for_all(
     let tolerance = tolerance(bound.unwrap_or(0));
     let best = best.filter(|best| {
         let saved = most(&current).saturating_sub(most(&best.needs));
-        fitting(&best.needs) > fitting(&current) || saved > tolerance
+        fitting(&best.needs) > fitting(&current) || saved > tolerance.max(most(&current) / NEAR)
     });
     let then = best.map_or(&current, |best| &best.needs);
     let needs: Vec<RankNeeds> = ranks
@@ -135,6 +136,7 @@ pub fn one_for_all(
     JobAdvice {
         format: 2,
         sentences: [
+            unread.to_vec(),
             caveats(&ranks, unfinished),
             sentences(&needs, worst, conf.as_deref()),
         ]

@@ -297,7 +297,7 @@ fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
     first.ranking.push(row);
     let job = |limit| {
         let deadline = Deadline::after(limit);
-        one_for_all(&[request, request], ranks.clone(), deadline)
+        one_for_all(&[request, request], ranks.clone(), &[], deadline)
     };
     let ran_out = "Time ran out before 1 setting could be tried on all ranks";
     let sentences = |limit| job(limit).sentences.join(" ");

@@ -244,6 +244,16 @@ impl<'a> Evidence<'a> {
         self.origins.call_sites(allocations, &self.log.tags, stacks)
     }
 
+    /// Whether a function of this name is in the call stack of an allocation, given by its index in the log.
+    #[must_use]
+    pub fn is_requested_by(&self, allocation: usize, function: &str) -> bool {
+        let stack = self.stack_of(allocation).and_then(|StackId(id)| {
+            let stacks = &self.subject.recording?.stacks;
+            stacks.get(id as usize)
+        });
+        stack.is_some_and(|stack| stack.frames.iter().any(|frame| frame.name == function))
+    }
+
     /// The call stack of an allocation, given by its index in the log.
     #[must_use]
     pub fn stack_of(&self, allocation: usize) -> Option<StackId> {

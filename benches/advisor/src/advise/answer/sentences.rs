@@ -88,7 +88,7 @@ fn died(facts: &Facts<'_>) -> Option<String> {
         ),
         FailureCause::OwnLimit => format!(
             "{who} because it limits itself to {available} (torch.cuda.set_per_process_memory_fraction, or \
-             per_process_memory_fraction in the settings), while the device has {} more: with the failed request for \
+             per_process_memory_fraction in the settings), while the device has {} beyond that: with the failed request for \
              {request}, its tensors would take {demand}.",
             amount(facts.beyond_limit())
         ),

@@ -130,7 +130,7 @@ fn advised<T>(look: impl FnOnce(&[AdviceRequest<'_>], Vec<Advice>) -> T) -> T {
 #[test]
 fn a_job_in_full() {
     advised(|requests, ranks| {
-        let job = one_for_all(requests, ranks, Deadline::after(None));
+        let job = one_for_all(requests, ranks, &[], Deadline::after(None));
         assert_eq!(
             job.sentences,
             [
@@ -181,7 +181,7 @@ fn settings_that_a_rank_rejects() {
                 "max_split_size_mb:32",
             ]
         );
-        let job = one_for_all(requests, ranks, Deadline::after(None));
+        let job = one_for_all(requests, ranks, &[], Deadline::after(None));
         assert!(!job.sentences.concat().contains("Time ran out"));
         assert_ne!(job.conf.as_deref(), Some("max_split_size_mb:1"));
     });

@@ -34,6 +34,10 @@ const OUTPUTS: usize = 4;
 /// Some tensors of a parameter's size are live at an optimizer step for other reasons.
 const RENEWED_PERCENT: u64 = 25;
 
+/// The function in which `fully_shard` requests the shards of the parameters, each of which replaces a parameter of the same
+/// size: two tensors without a gradient.
+const SHARDS: &str = "_init_sharded_param";
+
 /// The number of tensors of each size in bytes.
 type SizeCounts = BTreeMap<u64, u64>;
 
@@ -51,8 +55,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let before = evidence.born_in(0..first);
-    let lasting: Vec<(usize, &Allocation)> =
-        before.filter(|(_, a)| a.is_live_after(last)).collect();
+    let lasting = before.filter(|(_, a)| a.is_live_after(last));
+    let lasting: Vec<(usize, &Allocation)> = lasting
+        .filter(|&(index, _)| !evidence.is_requested_by(index, SHARDS))
+        .collect();
     let lasting_sizes = sizes(lasting.iter().map(|&(_, a)| a));
     let halves: SizeCounts = lasting_sizes
         .iter()
