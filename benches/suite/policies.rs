@@ -70,11 +70,11 @@ fn main() -> anyhow::Result<()> {
         }
     }
     let ranking = Ranking::of(&rows);
-    let shown = writeln!(stdout(), "\n{}", ranking.text());
     let folder = results::folder()?;
     write(&rows, &ranking, &folder)?;
-    gpu::run(&folder)?;
-    shown?;
+    let on_gpu = gpu::run(&folder);
+    writeln!(stdout(), "\n{}", ranking.text())?;
+    on_gpu?;
     writeln!(
         stdout(),
         "\nThe table, a spreadsheet and a plot: {}/bench.{{csv,xlsx,svg}}\n\

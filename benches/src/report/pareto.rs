@@ -147,36 +147,9 @@ struct Way<'a> {
     on_front: usize,
 }
 
-/// The ways in the short table of policies; the full table has all.
-const HEADLINE: [&str; 13] = [
-    "pytorch",
-    "pytorch/expand",
-    "bfc/growth",
-    "rmm_pool/grow",
-    "cuda_async",
-    "cupy",
-    "paddle_auto_growth",
-    "cubecl_sliced",
-    "tlsf",
-    "offset_allocator",
-    "gmlake",
-    "quilt",
-    "offline",
-];
-
 /// The memory and the costs of each policy over all workloads, as a table in Markdown.
 #[must_use]
 pub fn policies(rows: &[Row]) -> String {
-    selected_policies(rows, |_| true)
-}
-
-/// The rows of [`policies`] for the best-known policies.
-#[must_use]
-pub fn headline(rows: &[Row]) -> String {
-    selected_policies(rows, |name| HEADLINE.contains(&name))
-}
-
-fn selected_policies(rows: &[Row], is_selected: impl Fn(&str) -> bool) -> String {
     let mut order: Vec<String> = Vec::new();
     let mut ways: BTreeMap<String, Way<'_>> = BTreeMap::new();
     for row in rows {
@@ -207,7 +180,7 @@ fn selected_policies(rows: &[Row], is_selected: impl Fn(&str) -> bool) -> String
         "on the front",
     ];
     let mut table = Table::of(["policy"], headings);
-    for name in order.into_iter().filter(|name| is_selected(name)) {
+    for name in order {
         let way = &ways[&name];
         let is_offline = way.roomy.iter().any(|row| is_offline(&row.policy));
         let mut cells = vec![format!("{name}{}", if is_offline { "°" } else { "" })];

@@ -15,10 +15,9 @@ pub type Make = fn(&[Row], &Measured) -> String;
 const WASTE: &str = "waste.csv";
 
 /// The tables for Markdown files: the name in the mark, the source in a folder of results, and the function that makes it.
-pub const TABLES: [(&str, &str, Make); 15] = [
+pub const TABLES: [(&str, &str, Make); 14] = [
     ("efficiency", "default.csv", |rows, _| efficiencies(rows)),
     ("least", "least.csv", |rows, _| least_capacities(rows)),
-    ("headline", "policies.csv", |rows, _| pareto::headline(rows)),
     ("policies", "policies.csv", |rows, _| pareto::policies(rows)),
     ("fronts", "policies.csv", |rows, _| pareto::fronts(rows)),
     ("releases", "releases.csv", |rows, _| {

@@ -18,6 +18,8 @@ use crate::holders::Category;
 pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
     let mut sentences: Vec<String> = leaks(facts).into_iter().chain(died(facts)).collect();
     sentences.extend(match decision {
+        // It has been said that no setting ends a leak.
+        Decision::Impossible | Decision::TooLarge(_) if facts.leak.is_some() => Vec::new(),
         Decision::Impossible => impossible(facts),
         Decision::TooLarge(least) => too_large(facts, least),
         Decision::Keep(reason) => keep(facts, reason),
