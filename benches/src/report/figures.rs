@@ -4,7 +4,7 @@
 //! what to say of it. A program after these limits the figure to that program.
 //!
 //! `<!-- = waste.csv quilt worst pools -->75.4 %<!-- = -->`: `mean`, `worst` or `programs` of a set of recorded programs
-//! ([`of_set`]).
+//! (`of_set`).
 
 use anyhow::{Context, bail};
 
