@@ -54,6 +54,9 @@ fn main() -> anyhow::Result<()> {
         time(&plan, &mut pairs)?;
         return pairs.check(arguments.into_iter());
     }
+    let folder = results::folder()?;
+    // Before a minute is spent.
+    results::ensure_writable(&folder.join("bench.csv"))?;
     let (ways, programs) = (ways(&plan), plan.workloads.len());
     writeln!(
         stdout(),
@@ -70,7 +73,6 @@ fn main() -> anyhow::Result<()> {
         }
     }
     let ranking = Ranking::of(&rows);
-    let folder = results::folder()?;
     write(&rows, &ranking, &folder)?;
     let on_gpu = gpu::run(&folder);
     writeln!(stdout(), "\n{}", ranking.text())?;
