@@ -78,8 +78,7 @@ fn figure(rows: &[Row], words: &[&str]) -> anyhow::Result<String> {
         let figures: Vec<f64> = own.iter().filter_map(|row| figure(row)).collect();
         median(&figures)
     };
-    let reserved =
-        |row: &Row| Some(row.peak_reserved_bytes as f64 / row.lower_bound_bytes.max(1) as f64);
+    let reserved = |row: &Row| Some(row.reserved_of_requested());
     let points = |spread: Option<Spread>, of: fn(Spread) -> f64| {
         spread.map(|spread| format!("{:.1} %", of(spread)))
     };

@@ -1,9 +1,15 @@
 //! Which settings are advised. This is the rule, and the reason of each part.
 //!
-//! **Whoever follows the advice is never worse off.** If the program completes under the current settings, others are
-//! considered only if, on the same device, the program holds no more memory with them, repeats no more requests after
-//! emptying its cache, and spends no more time in the driver than [`is_bearable`] allows: what ends one complaint must not
-//! be the next one. If the program does not complete, everything that makes it complete is considered.
+//! **Following the advice makes nothing worse.** If the program completes under the current settings, other settings are
+//! considered only if, on the same device, the program
+//!
+//! - holds no more memory with them;
+//! - repeats no more requests after emptying its cache;
+//! - needs no larger device, or returns no memory while it runs;
+//! - spends no more time in the driver than [`is_bearable`] allows.
+//!
+//! If the program does not complete, all settings with which it completes are considered. A person who names another aim than
+//! memory held accepts what it costs: these conditions do not apply then.
 //!
 //! **A setting that never returns memory to the device** while the program runs is preferred: it completes on every device
 //! that is as large as what it holds, and the advice is the one that holds least. Where each setting returns memory, because

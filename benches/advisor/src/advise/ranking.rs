@@ -18,7 +18,7 @@ pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BT
     shown.extend(preference::of(search, aim));
     let mut show = |kind: &dyn Fn(&CandidateSettings) -> bool| {
         let best = search.best_where(aim, kind);
-        // If none of the kind suits the aim, the one that reserves least is shown.
+        // If none of the kind suits the aim, the one that reserves least is shown, or the one that needs least.
         shown.extend(
             best.or_else(|| search.best_where(Aim::Reserved, kind))
                 .or_else(|| search.best_where(Aim::LeastCapacity, kind)),

@@ -377,7 +377,8 @@ pub(super) fn notes(row: &RankedSettings) -> Vec<String> {
     notes
 }
 
-/// By how much the memory with which the program fails exceeds what it needs, so that rounding cannot hide it.
+/// The difference between what the program needs and a larger amount with which it fails. The two amounts themselves could look
+/// equal when rounded.
 fn fails_with(row: &RankedSettings) -> Option<String> {
     let more = row
         .fails_above_bytes?
