@@ -18,6 +18,7 @@ use coalesce_alloc::printable;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
+use coalesce_bench::report::pareto::is_offline;
 use coalesce_bench::report::plot::tradeoff::{PAIR_TIME, tradeoff};
 use coalesce_bench::report::ranking::Ranking;
 use coalesce_bench::report::spreadsheet;
@@ -112,7 +113,8 @@ fn memory(plan: &Plan) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Times the policies of the sweep that serve any program, on roomy devices.
+/// Times the policies of the sweep, on roomy devices. A plan is for one run, not for repeated ones, so offline policies are
+/// left out.
 fn time(plan: &Plan, pairs: &mut Pairs) -> anyhow::Result<Times> {
     let mut times = Times::new();
     for (number, entry) in plan.workloads.iter().enumerate() {
@@ -122,8 +124,7 @@ fn time(plan: &Plan, pairs: &mut Pairs) -> anyhow::Result<Times> {
         }
         let walk = Walk::prepare(entry.workload.as_ref())?;
         for cell in plan.cells.iter().filter(|cell| cell.workload == number) {
-            // A plan is for one run, not for repeated ones.
-            if plan.offline(cell)?.is_none() {
+            if !is_offline(&cell.policy) {
                 let mut allocator = plan.cell(cell, None)?.allocator()?;
                 let name = name(cell);
                 let samples =

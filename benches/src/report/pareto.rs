@@ -108,7 +108,9 @@ pub(crate) fn marked(way: &str) -> String {
     format!("{way}{mark}")
 }
 
-pub(crate) fn is_offline(policy: &str) -> bool {
+/// Whether the policy must know the program in advance.
+#[must_use]
+pub fn is_offline(policy: &str) -> bool {
     POLICIES
         .iter()
         .any(|known| known.name == policy && known.offline)
