@@ -196,6 +196,17 @@ impl Settings {
         }
     }
 
+    /// The environment variable from which a release should read its settings, as its documentation says, and those that
+    /// it reads, too, and prefers. From 2.10 on it warns of `PYTORCH_CUDA_ALLOC_CONF`.
+    #[must_use]
+    pub fn variables(release: Release) -> (&'static str, &'static [&'static str]) {
+        let variables = Rules::of(release).variables;
+        match variables.split_last() {
+            Some((documented, preferred)) => (documented, preferred),
+            None => ("", &[]),
+        }
+    }
+
     /// Changes the settings of a running process (`torch.cuda.memory._set_allocator_settings`). Keys
     /// that are not kept across parses return to their defaults first: a string without
     /// `max_split_size_mb` removes that limit.

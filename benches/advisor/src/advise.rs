@@ -19,6 +19,7 @@
 //! | `stability.rs` | how much the next run may differ |
 //! | `worth.rs` | whether a gain is worth a change |
 //! | `failure.rs` | the request that fails |
+//! | `first.rs` | what is known before other settings are tried |
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
 //! | `job.rs` | one setting for all ranks of a job |
@@ -29,6 +30,7 @@ mod answer;
 mod check;
 mod confidence;
 mod failure;
+mod first;
 mod job;
 mod opened;
 mod others;
@@ -120,6 +122,10 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let mut observer = (PeakFinder::default(), &mut failure);
     let figures = simulator.observe(request.present, &mut observer);
     let (peak, failure) = (observer.0.peak, failure.found());
+    if let (Some(tell), Ok(figures)) = (request.tell, &figures) {
+        let first = first::answer(request, &simulator.demand, figures, failure.as_ref());
+        first.iter().for_each(|first| tell(first));
+    }
     let (explanation, search) = request.jobs.join(
         || Explanation::of(request, simulator, failure.as_ref(), deadline),
         || begin(request, simulator, &sizes, figures, can_fit, deadline),

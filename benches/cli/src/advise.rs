@@ -104,6 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         aim: args.aim,
         profile: &profile,
         time_limit: limit_of_each,
+        tell: Some(notice),
         jobs: Jobs::of(args.jobs),
     };
     let requests = workloads.iter().map(|one| one.request(goal));
@@ -145,6 +146,7 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
         aim: Aim::LeastCapacity,
         profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,
         time_limit: time_limit(TIME_LIMIT)?,
+        tell: None,
         jobs: Jobs::of(None),
     }))
 }

@@ -142,6 +142,7 @@ impl Engine {
             aim: Aim::Reserved,
             profile: &profile,
             time_limit: limit,
+            tell: None,
             jobs: Jobs::default(),
         };
         let requests: Vec<_> = self.files.iter().map(|file| file.request(goal)).collect();

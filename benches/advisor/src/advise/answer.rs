@@ -2,6 +2,7 @@
 //!
 //! Decided here, put into sentences in `answer/sentences.rs`.
 
+mod command;
 mod sentences;
 
 use coalesce_bench::measure::capacity::ROOMY;
@@ -9,6 +10,7 @@ use coalesce_bench::text::Unit;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub(super) use self::command::command;
 use super::confidence::Confidence;
 use super::failure::Failure;
 use super::others::{OWN, OtherPolicy};
@@ -26,6 +28,8 @@ pub struct Answer {
     pub kind: AnswerKind,
     /// The settings string to set, empty for the defaults; none if nothing is to be changed.
     pub conf: Option<String>,
+    /// The shell command that sets it.
+    pub command: Option<String>,
     /// Why a request fails under the current settings; none if no request fails.
     pub cause: Option<FailureCause>,
     /// That request.
@@ -186,6 +190,9 @@ impl Facts<'_> {
             failure: self.failure,
             confidence: self.confidence,
             kind,
+            command: conf
+                .as_deref()
+                .map(|conf| command(conf, self.request.present, self.request.releases)),
             conf,
             also,
         }
@@ -227,16 +234,10 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether the workload may complete with the available memory under some settings.
-    fn fits(&self, tried: &TriedSettings) -> bool {
-        let known = tried.minimum.known();
-        tried.fits() || known.is_some_and(|bytes| bytes <= self.available())
-    }
-
     /// Whether the program completes under any settings that were tried.
     fn fits_under_any(&self) -> bool {
         let demand = self.lower_bound();
-        demand <= self.available() && self.search.tried.iter().any(|tried| self.fits(tried))
+        demand <= self.available() && self.search.tried.iter().any(TriedSettings::fits)
     }
 
     /// The memory that the workload needs under the policy of our own.

@@ -10,10 +10,12 @@ use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::text::{Unit, count, percent_of, quoted};
+use coalesce_workloads::formats::snapshot::release::Releases;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::Advice;
+use super::answer::command;
 use super::confidence::ConfidenceLevel;
 use super::preference::{NEAR, familiarity};
 use super::request::{AdviceRequest, Aim};
@@ -27,6 +29,8 @@ pub struct JobAdvice {
     pub format: u32,
     /// The settings string for all ranks; empty for the defaults. None if the current settings are as good.
     pub conf: Option<String>,
+    /// The shell command that sets it.
+    pub command: Option<String>,
     /// The index in `ranks` of the rank that needs most memory under the current settings.
     pub worst: usize,
     /// What all ranks need, in the order of `ranks`.
@@ -127,6 +131,9 @@ pub fn one_for_all(
         .max_by_key(|&index| needs.get(index)?.current_bytes)
         .unwrap_or(0);
     let conf = best.map(|best| best.conf.clone());
+    let first = requests.first();
+    let first = first.map_or(("", Releases::REFERENCE), |one| (one.present, one.releases));
+    let command = conf.as_deref().map(|conf| command(conf, first.0, first.1));
     let unknown = candidates.iter().filter(|one| one.needs.contains(&None));
     let unfinished = if deadline.has_passed() {
         unknown.count()
@@ -142,6 +149,7 @@ pub fn one_for_all(
         ]
         .concat(),
         conf,
+        command,
         worst,
         needs,
         ranks,

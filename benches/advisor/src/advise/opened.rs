@@ -25,6 +25,8 @@ pub struct Goal<'a> {
     pub profile: &'a Profile,
     /// How long to search, if limited.
     pub time_limit: Option<Duration>,
+    /// Who is told what is known of a large workload before other settings are tried.
+    pub tell: Option<fn(&str)>,
     /// How many threads replay at a time.
     pub jobs: Jobs,
 }
@@ -78,6 +80,7 @@ impl Opened {
             aim: goal.aim,
             profile: goal.profile,
             time_limit: goal.time_limit,
+            tell: goal.tell,
             jobs: goal.jobs,
             copies: COPIES,
         }

@@ -70,6 +70,8 @@ pub struct AdviceRequest<'a> {
     /// How long to search; whatever is unfinished then is omitted. Without a limit, the advice is the same on
     /// every machine.
     pub time_limit: Option<Duration>,
+    /// Who is told what is known of a large workload before other settings are tried.
+    pub tell: Option<fn(&str)>,
     /// How many threads replay the workload at a time.
     pub jobs: Jobs,
     /// Number of perturbed copies of the workload that test how far the advice holds.

@@ -69,6 +69,7 @@ pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceR
         profile,
         jobs: Jobs::default(),
         time_limit: None,
+        tell: None,
         copies: 0,
     }
 }

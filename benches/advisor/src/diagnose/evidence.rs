@@ -246,12 +246,12 @@ impl<'a> Evidence<'a> {
 
     /// Whether a function of this name is in the call stack of an allocation, given by its index in the log.
     #[must_use]
-    pub fn is_requested_by(&self, allocation: usize, function: &str) -> bool {
+    pub fn is_requested_by(&self, allocation: usize, is_it: impl Fn(&str) -> bool) -> bool {
         let stack = self.stack_of(allocation).and_then(|StackId(id)| {
             let stacks = &self.subject.recording?.stacks;
             stacks.get(id as usize)
         });
-        stack.is_some_and(|stack| stack.frames.iter().any(|frame| frame.name == function))
+        stack.is_some_and(|stack| stack.frames.iter().any(|frame| is_it(&frame.name)))
     }
 
     /// The call stack of an allocation, given by its index in the log.

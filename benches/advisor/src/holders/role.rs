@@ -1,5 +1,7 @@
 //! What a program was doing when it made an allocation, by the frames of the stack.
 
+mod sharding;
+
 use coalesce_workloads::formats::snapshot::origin::Owner;
 use coalesce_workloads::formats::snapshot::{Frame, Stack};
 
@@ -84,9 +86,13 @@ impl Frames {
     /// Adds the next frame. Returns the role if this frame decides it.
     fn add(&mut self, frame: &Frame) -> Option<Role> {
         let name = frame.name.as_str();
+        let file = frame.filename.replace('\\', "/");
+        if let Some(role) = sharding::role(name, &file, self.inner.is_empty()) {
+            return Some(role);
+        }
         let role = match frame.owner() {
             Owner::Native => self.native(name),
-            Owner::Torch => self.torch(name, &frame.filename.replace('\\', "/")),
+            Owner::Torch => self.torch(name, &file),
             Owner::Library => self.library(frame),
             Owner::Program => {
                 self.is_of_program = true;
@@ -135,20 +141,6 @@ impl Frames {
         }
         if is_in("/utils/checkpoint.py") && is_any(&["unpack_hook", "recompute_fn", "backward"]) {
             return Some(Role::Recompute);
-        }
-        if is_in("/distributed/") && (is_in("fsdp") || is_in("_composable")) {
-            let gathers = [
-                "unshard",
-                "all_gather",
-                "_alloc_padded_unsharded",
-                "_unshard",
-            ];
-            if gathers.iter().any(|part| name.contains(part)) {
-                return Some(Role::Gather);
-            }
-            if name.contains("reduce_scatter") || name.contains("foreach_reduce") {
-                return Some(Role::Reduce);
-            }
         }
         if is_in("/autograd/") {
             let is_call = is_in("/autograd/function.py") && name == "apply";

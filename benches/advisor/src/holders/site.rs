@@ -15,7 +15,8 @@ pub(super) struct Site {
     pub place: String,
     pub file: String,
     pub function: String,
-    /// The line of a library through which the program requested the memory, and its function.
+    /// The line of a library, or of one of PyTorch's modules, through which the program requested the memory, and its
+    /// function.
     pub library: Option<String>,
     pub is_of_backward: bool,
 }
@@ -55,7 +56,7 @@ impl Origin<'_> {
                 ..Site::default()
             };
         };
-        let library = stack.library();
+        let library = stack.library().or_else(|| stack.module());
         Site {
             place: frame.place(),
             file: frame.filename.clone(),

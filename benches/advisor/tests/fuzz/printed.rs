@@ -86,6 +86,7 @@ impl Printer {
             aim: Aim::LeastCapacity,
             profile: &self.profile,
             time_limit: Some(TIME_LIMIT),
+            tell: None,
             jobs: Jobs::of(Some(NonZeroUsize::MIN)),
         });
         let advice = advise(&request)?;

@@ -46,6 +46,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
         jobs: Jobs::default(),
         time_limit: None,
+        tell: None,
         copies: COPIES,
     };
     let advice = advise(&request).unwrap();

@@ -43,6 +43,12 @@ impl Frame {
         file.unwrap_or(&self.filename)
     }
 
+    /// Whether it is a frame of one of PyTorch's modules, and not of what all modules share.
+    fn is_module(&self) -> bool {
+        let is_of_modules = self.filename.contains("torch/nn/modules/");
+        is_of_modules && self.file() != "module.py" && self.owner() == Owner::Torch
+    }
+
     /// The PyTorch operator that the frame executes: `addmm` in `at::_ops::addmm::call(…)`.
     fn operator(&self) -> Option<&str> {
         let (_, rest) = self.name.split_once("at::_ops::")?;
@@ -57,6 +63,11 @@ impl fmt::Display for Frame {
         write!(f, "{} {}", self.with_line(&self.filename), self.name)
     }
 }
+
+/// The file of PyTorch's containers of modules (`Sequential`), which compute nothing themselves.
+const CONTAINER: &str = "container.py";
+/// The files of PyTorch's modules that consist of others, each called in a line of its own.
+const WITH_PARTS: [&str; 2] = ["transformer.py", "adaptive.py"];
 
 /// Operators that allocate the result of another operator.
 const ALLOCATING: [&str; 3] = ["empty", "new_empty", "resize"];
@@ -120,6 +131,27 @@ impl Stack {
             }
         }
         None
+    }
+
+    /// The frame that tells apart what one line of the program requests when it calls a model that consists of PyTorch's own
+    /// modules: the line of a module with parts, or else the innermost of the modules in a container. `None` if the program
+    /// calls a single module, or is not in the stack.
+    #[must_use]
+    pub fn module(&self) -> Option<&Frame> {
+        let frames = self.frames.iter().map(AsRef::as_ref);
+        let owned: Vec<&Frame> = frames
+            .take_while(|frame| frame.owner() != Owner::Program)
+            .collect();
+        if owned.len() == self.frames.len() {
+            return None;
+        }
+        let modules = || owned.iter().copied().filter(|frame| frame.is_module());
+        let is_in_container = || modules().any(|frame| frame.file() == CONTAINER);
+        let with_parts = modules().find(|frame| WITH_PARTS.contains(&frame.file()));
+        with_parts.or_else(|| {
+            let mut others = modules().filter(|frame| frame.file() != CONTAINER);
+            others.next().filter(|_| is_in_container())
+        })
     }
 
     /// The innermost operator that computes something, if C++ frames were recorded; or else the node of the
@@ -199,11 +231,12 @@ mod tests {
             let stack = stack(if text == "(none)" { "" } else { text });
             let place = |frame: Option<&Frame>| frame.map_or("nobody".to_owned(), Frame::place);
             format!(
-                "origin '{}', operator {:?}, {} is blamed, the library is {}\n{}",
+                "origin '{}', operator {:?}, {} is blamed, the library is {}, the module {}\n{}",
                 stack.origin(),
                 stack.operator(),
                 place(stack.blamed()),
                 place(stack.library()),
+                place(stack.module()),
                 stack.readable().join("\n")
             )
         });

@@ -180,6 +180,13 @@ fn must_go(facts: &Facts<'_>, needs: u64) -> String {
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let needs = match least.minimum.known() {
+        Some(needs) if needs <= facts.available() => format!(
+            "with {}, it completes with {}, but not with the {} available, where the allocator keeps other blocks. Limit the \
+             process to the smaller amount (torch.cuda.set_per_process_memory_fraction).",
+            quoted(&least.conf),
+            amount(needs),
+            facts.available_text(),
+        ),
         Some(needs) => {
             let under_own = facts.needs_under_own_policy();
             let fits_under_own = under_own.is_some_and(|own| own <= facts.available());
@@ -247,9 +254,27 @@ fn present_figures(facts: &Facts<'_>) -> String {
         ),
         Aim::DriverTime => format!(" Driver calls take {}.", duration(score)),
         Aim::Reserved => format!(
-            " The program holds {} at its peak and requests {requested} of it.",
-            amount(score)
+            " The program holds {} at its peak and requests {requested} of it.{}",
+            amount(score),
+            smallest_device(facts, facts.present(), None)
         ),
+    }
+}
+
+/// The least memory with which the program completes, if the device has more.
+fn smallest_device(
+    facts: &Facts<'_>,
+    then: Option<&TriedSettings>,
+    now: Option<&TriedSettings>,
+) -> String {
+    let amount = |bytes| facts.unit().amount(bytes);
+    let needs = |tried: Option<&TriedSettings>| tried?.score(Aim::LeastCapacity).map(amount);
+    match (needs(then), needs(now)) {
+        (None, _) => String::new(),
+        (Some(then), Some(now)) if then != now => {
+            format!(" The least memory with which it completes is {then} instead of {now}.")
+        }
+        (Some(then), _) => format!(" The least memory with which it completes is {then}."),
     }
 }
 
@@ -338,8 +363,9 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
         ),
         Aim::Reserved => format!(
             "With the settings below, the program holds {at_least}{} at its peak{instead}. It requests \
-             {requested} of it.",
-            amount(after)
+             {requested} of it.{}",
+            amount(after),
+            smallest_device(facts, Some(best), facts.present())
         ),
     }
 }

@@ -3,7 +3,6 @@
 mod failing;
 
 use super::*;
-use crate::advise::search::MinimumMemory;
 use crate::advise::stability::{Gain, Spread, Spreads};
 use crate::advise::tests::{failing, tried, with_search};
 use crate::diagnose::testing::MIB;

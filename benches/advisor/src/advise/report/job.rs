@@ -1,18 +1,17 @@
 //! The advice for a job as text.
 
-use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{Column, Table, Unit};
 
-use super::text::{export, known, paragraphs};
+use super::text::{command, known, paragraphs};
 use crate::advise::job::JobAdvice;
 
 /// The page: the answer for all ranks, then what each rank needs.
 #[must_use]
 pub fn page(job: &JobAdvice) -> String {
     let mut text = paragraphs(job.sentences.iter().cloned());
-    if let Some(conf) = &job.conf {
-        text.push_str(&format!("\n  {}\n", printable(export(conf))));
+    if job.command.is_some() {
+        text.push_str(&format!("\n{}", command(job.command.as_deref())));
     }
     let all = job.needs.iter().filter_map(|rank| rank.current_bytes);
     let unit = Unit::of(all.max().unwrap_or(0));

@@ -8,8 +8,7 @@ use coalesce_bench::text::{
 };
 
 use crate::advise::advice::{Advice, RankedSettings};
-use crate::advise::answer::{Answer, AnswerKind};
-use crate::advise::others::OtherPolicy;
+use crate::advise::others::{OWN, OtherPolicy};
 use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
 use crate::advise::stability::Spread;
@@ -39,7 +38,7 @@ fn answer(advice: &Advice) -> String {
     let parts = [
         paragraphs(confidence.caveats.iter().cloned()),
         paragraphs(answer.sentences.iter().cloned()),
-        command(answer).map_or_else(String::new, |command| format!("  {}\n", printable(command))),
+        command(answer.command.as_deref()),
         paragraphs(remarks.cloned()),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -52,29 +51,9 @@ pub fn headline(advice: &Advice) -> String {
     paragraphs(advice.answer.sentences.first().cloned())
 }
 
-/// The shell command that applies the advised settings, if there are any.
-pub(super) fn command(answer: &Answer) -> Option<String> {
-    match answer.kind {
-        AnswerKind::Change => answer.conf.as_deref().map(export),
-        _ => None,
-    }
-}
-
-/// The shell command that applies settings.
-pub(super) fn export(conf: &str) -> String {
-    match conf {
-        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-        conf => format!("export PYTORCH_CUDA_ALLOC_CONF={}", shell_quoted(conf)),
-    }
-}
-
-fn shell_quoted(conf: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_:,.%+-/@".contains(c);
-    if !conf.chars().all(is_plain) {
-        format!("'{}'", conf.replace('\'', "'\\''"))
-    } else {
-        conf.to_owned()
-    }
+/// The line of a shell command, if there is one.
+pub(super) fn command(command: Option<&str>) -> String {
+    command.map_or_else(String::new, |command| format!("  {}\n", printable(command)))
 }
 
 fn peak(advice: &Advice) -> String {
@@ -258,12 +237,43 @@ fn ranking(advice: &Advice) -> String {
         let settings = format!("{}{notes}", label(&row.conf));
         table.row(figures.into_iter().chain([front.to_owned(), settings]));
     }
+    if let Some((figures, name)) = own_policy(advice) {
+        table.row(figures.into_iter().chain([String::new(), name]));
+    }
     format!(
         "{}\n{}{}",
         ranking_title(advice),
         table.text(),
         paragraphs([legend(advice, "* or Pareto-optimal")])
     )
+}
+
+/// The figures of the policy of our own, which a program can run with any settings' ease, and how much it holds beside
+/// the settings that are advised or kept.
+fn own_policy(advice: &Advice) -> Option<([String; 6], String)> {
+    let unit = unit(advice);
+    let own = advice.others.iter().find(|other| other.policy == OWN)?;
+    let figures = other_figures(own, unit).ok()?;
+    let chosen = advice.ranking.iter().find(|row| row.is_advised);
+    let chosen = chosen.or_else(|| advice.ranking.iter().find(|row| row.is_present))?;
+    let (then, now) = (other_reserved(own)?, reserved(chosen));
+    let by = match now.abs_diff(then) {
+        same if unit.amount(same) == unit.amount(0) => "as much".to_owned(),
+        difference => {
+            let word = if then < now { "less" } else { "more" };
+            format!("{} {word}", unit.amount(difference))
+        }
+    };
+    let than = match (chosen.is_advised, &*by) {
+        (true, "as much") => "as with the advised settings",
+        (true, _) => "than with the advised settings",
+        (false, "as much") => "as now",
+        (false, _) => "than now",
+    };
+    Some((
+        figures,
+        format!("{OWN} in place of PyTorch's allocator: holds {by} {than}"),
+    ))
 }
 
 /// The title of the table of settings.
@@ -393,7 +403,11 @@ fn others(advice: &Advice) -> String {
     let mut table = figures_table("policy");
     let unit = unit(advice);
     let mut obstacles = String::new();
-    for other in &advice.others {
+    let others = advice
+        .others
+        .iter()
+        .filter(|other| other.policy != OWN || other.obstacle().is_some());
+    for other in others {
         match other_figures(other, unit) {
             Ok(figures) => {
                 let policy = format!("{}: {}", other.policy, other.summary);

@@ -119,6 +119,66 @@ fn one_frame_tells_the_role() {
 }
 
 #[test]
+fn frameworks_that_shard_are_known_by_their_functions() {
+    for (frame, expected) in [
+        (
+            "torch/distributed/fsdp/_fully_shard/_fsdp_param.py:_init_sharded_param",
+            Role::Setup,
+        ),
+        (
+            "torch/distributed/fsdp/_flat_param.py:_get_shard",
+            Role::Setup,
+        ),
+        (
+            "torch/nn/parallel/distributed.py:_ddp_init_helper",
+            Role::Reduce,
+        ),
+        (
+            "torch/nn/parallel/distributed.py:_pre_forward",
+            Role::Reduce,
+        ),
+        (
+            "deepspeed/runtime/zero/partition_parameters.py:_all_gather_dtype",
+            Role::Gather,
+        ),
+        (
+            "deepspeed/runtime/zero/partition_parameters.py:_partition_param",
+            Role::Setup,
+        ),
+        (
+            "deepspeed/runtime/zero/stage3.py:_create_fp32_partitions",
+            Role::Optimizer,
+        ),
+        (
+            "deepspeed/runtime/zero/stage3.py:__add_grad_to_ipg_bucket",
+            Role::Reduce,
+        ),
+        (
+            "deepspeed/runtime/zero/stage_1_and_2.py:setup_buckets",
+            Role::Reduce,
+        ),
+        (
+            "deepspeed/runtime/activation_checkpointing/checkpointing.py:backward",
+            Role::Recompute,
+        ),
+        (
+            "megatron/core/distributed/param_and_grad_buffer.py:__init__",
+            Role::Reduce,
+        ),
+    ] {
+        let frame = match frame.strip_prefix("torch/") {
+            Some(_) => frame.to_owned(),
+            None => format!("/usr/lib/python3/dist-packages/{frame}"),
+        };
+        assert_eq!(role(&[&frame]), expected, "{frame}");
+        assert_eq!(role(&[&frame, MODULE]), expected, "{frame}");
+    }
+    // What the constructor calls is no bucket.
+    let constructor = "torch/nn/parallel/distributed.py:_ddp_init_helper";
+    assert_eq!(role(&[MODULE, constructor]), Role::Forward);
+}
+
+#[test]
 fn packages_load_models_move_inputs_and_update() {
     for (frame, expected) in [
         ("bitsandbytes/optim/optimizer.py:step", Role::Optimizer),

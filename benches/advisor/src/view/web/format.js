@@ -19,13 +19,6 @@ export const percent = (share) => `${(100 * share).toFixed(1)} %`;
 /** Settings as people name them. */
 export const settingsName = (conf) => conf || 'default settings';
 
-/** The shell command that applies settings. */
-export function command(conf) {
-  if (!conf) return 'unset PYTORCH_CUDA_ALLOC_CONF';
-  const quoted = /[^\w:,.%+\-/@]/.test(conf) ? `'${conf.replaceAll("'", "'\\''")}'` : conf;
-  return `export PYTORCH_CUDA_ALLOC_CONF=${quoted}`;
-}
-
 /** A name as it may be shown: controls, also those of the direction of text, are their numbers. */
 export const shown = (name) => name.replace(
   /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufffe\uffff]/g,

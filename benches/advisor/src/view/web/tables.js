@@ -1,6 +1,6 @@
 // The answer and the tables of the advice.
 
-import { amount, change, command, element, prose, settingsCode, shortened } from './format.js';
+import { amount, change, element, prose, settingsCode, shortened } from './format.js';
 
 const ofAim = {
   least_capacity: 'least memory', driver_time: 'least driver time', reserved: 'least reserved',
@@ -51,33 +51,36 @@ function copied(text) {
 
 /** The answer: one file's, or that of a job. */
 export function answer(advice) {
-  const { sentences, conf, also = [], confidence } = advice.answer ?? advice;
+  const { sentences, command, also = [], confidence } = advice.answer ?? advice;
   const [lead, ...others] = sentences;
   return [
     element('h2', {}, 'Answer'),
     ...paragraphs(confidence?.caveats ?? []),
     element('p', { className: 'lead' }, prose(lead)),
     ...paragraphs(others),
-    ...(conf === null || conf === undefined ? [] : [copied(command(conf))]),
+    ...(command ? [copied(command)] : []),
     ...paragraphs(also),
     ...paragraphs(confidence?.assurance ? [confidence.assurance] : []),
   ];
 }
 
-/** The settings that were tried, the best first. */
+/** The settings that were tried, the best first, and the policy of our own, which a program can run instead. */
 function ranking(advice) {
-  const known = (row) => (row.least_capacity_bytes === null
-    ? `more than ${amount(row.least_capacity_at_least_bytes)}` : amount(row.least_capacity_bytes));
-  return table(['Settings', '#Minimum memory', '#Reserved at most', '#Retries', '#Driver time', '~Remarks'],
-    advice.ranking, (row) => [
-      settingsCode(row.conf),
-      known(row),
-      amount(row.peak_reserved_bytes),
+  const needs = (row) => row.least_capacity_bytes === null
+    ? `more than ${amount(row.least_capacity_at_least_bytes)}` : amount(row.least_capacity_bytes);
+  const holds = (row) => amount(row.on_device.ooms > 0 ? row.peak_reserved_bytes : row.on_device.peak_reserved_bytes);
+  const own = advice.others.filter((other) => other.policy === 'quilt' && other.on_device && other.least_capacity_bytes !== null);
+  return table(['Settings', '#Needs', '#Holds', '#Retries', '#Driver time', '~Remarks'],
+    [...advice.ranking, ...own], (row) => [
+      row.policy ?? settingsCode(row.conf),
+      needs(row),
+      holds(row),
       row.on_device.retries,
       `${(row.on_device.driver_time_ns / 1e6).toFixed(1)} ms`,
-      [row.is_present && 'current', row.is_advised && 'advised', row.on_device.ooms > 0 && 'runs out of memory',
-        row.fails_above_bytes !== null && `fails with ${amount(row.fails_above_bytes)}`,
-        ...row.best_for.map((aim) => ofAim[aim] ?? aim), row.error].filter(Boolean).join(', '),
+      row.policy ? "in place of PyTorch's allocator"
+        : [row.is_present && 'current', row.is_advised && 'advised', row.on_device.ooms > 0 && 'runs out of memory',
+          row.fails_above_bytes !== null && `fails with ${amount(row.fails_above_bytes)}`,
+          ...row.best_for.map((aim) => ofAim[aim] ?? aim), row.error].filter(Boolean).join(', '),
     ]);
 }
 
@@ -99,9 +102,9 @@ export function settings(advice) {
     element('h2', {}, 'Settings'),
     ...(advice.ranks ? [needs(advice)] : []),
     ...ranks.flatMap((rank) => [...(advice.ranks ? [element('h3', {}, rank.workload)] : []), ranking(rank)]),
-    element('p', { className: 'faint' }, 'Minimum memory: the least with which the program completes. Reserved at most: with '
-      + 'unlimited memory, including free memory that the allocator keeps. Retries and driver time: on this device; driver time by '
-      + `the cost profile '${ranks[0].profile}'.`),
+    element('p', { className: 'faint' }, 'Needs: the least memory with which the program completes. Holds: the peak of reserved '
+      + 'memory on this device (with unlimited memory where the program runs out of it), with the free memory that the allocator keeps. '
+      + `Retries and driver time: on this device; driver time by the cost profile '${ranks[0].profile}'.`),
   ];
 }
 

@@ -40,20 +40,6 @@ fn pages() {
     insta::assert_snapshot!("a_failure", page(&advice(100)));
 }
 
-#[test]
-fn commands_for_a_shell() {
-    assert_eq!(export(""), "unset PYTORCH_CUDA_ALLOC_CONF");
-    assert_eq!(
-        export("roundup_power2_divisions:[256:1,>:2]"),
-        "export PYTORCH_CUDA_ALLOC_CONF='roundup_power2_divisions:[256:1,>:2]'"
-    );
-    assert_eq!(
-        export("a_b:1.5,c%+-/@"),
-        "export PYTORCH_CUDA_ALLOC_CONF=a_b:1.5,c%+-/@"
-    );
-    assert_eq!(export("it's"), "export PYTORCH_CUDA_ALLOC_CONF='it'\\''s'");
-}
-
 fn holder(mib: u64) -> Holder {
     Holder {
         place: "a.py:1".to_owned(),

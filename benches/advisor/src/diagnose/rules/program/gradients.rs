@@ -16,7 +16,8 @@
 //! such as an averaged model, occur together with renewed gradients.
 //!
 //! Gradients that are zeroed in place look the same and take as much memory; the remedy covers both. So do
-//! gradients that stay in the buckets of `DistributedDataParallel`, where this is intended.
+//! gradients that stay in the buckets of `DistributedDataParallel` (`gradient_as_bucket_view`), where this is intended:
+//! buckets of half the dropped tensors' bytes refute the finding.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,12 @@ const RENEWED_PERCENT: u64 = 25;
 /// size: two tensors without a gradient.
 const SHARDS: &str = "_init_sharded_param";
 
+/// Whether `DistributedDataParallel` requests its buckets in a function: in its constructor, again in the first call, or in
+/// its reducer.
+fn requests_buckets(function: &str) -> bool {
+    ["_ddp_init_helper", "_pre_forward"].contains(&function) || function.contains("c10d::Reducer")
+}
+
 /// The number of tensors of each size in bytes.
 type SizeCounts = BTreeMap<u64, u64>;
 
@@ -57,7 +64,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let before = evidence.born_in(0..first);
     let lasting = before.filter(|(_, a)| a.is_live_after(last));
     let lasting: Vec<(usize, &Allocation)> = lasting
-        .filter(|&(index, _)| !evidence.is_requested_by(index, SHARDS))
+        .filter(|&(index, _)| !evidence.is_requested_by(index, |name| name == SHARDS))
         .collect();
     let lasting_sizes = sizes(lasting.iter().map(|&(_, a)| a));
     let halves: SizeCounts = lasting_sizes
@@ -86,6 +93,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .map(|&(renewed, _)| renewed)
         .max_by_key(|renewed| renewed.tensors)?;
     let half: u64 = halves.iter().map(|(bytes, number)| bytes * number).sum();
+    let buckets = evidence.born_in(0..last).filter(|&(index, a)| {
+        a.is_live_after(last) && evidence.is_requested_by(index, requests_buckets)
+    });
+    let buckets: u64 = buckets.map(|(_, a)| a.bytes).sum();
     let flat = updates
         .windows(2)
         .map(|pair| renewed_of_any_size(evidence, pair[0], pair[1]))
@@ -94,6 +105,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if !evidence.is_significant(kept.bytes)
         || kept.bytes < half / 100 * MATCHED_PERCENT
         || flat * 2 >= kept.bytes
+        || buckets * 2 >= kept.bytes
         || renewed.tensors * 100 > kept.tensors * RENEWED_PERCENT
     {
         return None;
