@@ -23,6 +23,8 @@ pub struct Input {
     pub source: Source,
     /// The workload.
     pub workload: Box<dyn Workload>,
+    /// The number of the device, if the source has several.
+    pub device: Option<u32>,
     /// The recording of a memory snapshot.
     pub recording: Option<Recording>,
     /// How much of the recorded program the snapshot covers.
@@ -198,6 +200,7 @@ impl Input {
         Self {
             source: source.clone(),
             workload,
+            device: None,
             recording: None,
             coverage: None,
             remarks: Vec::new(),
@@ -212,7 +215,7 @@ impl Input {
         let devices = trace.devices();
         let index = device.map_or(Ok(0), |device| index_of(source, devices, device))?;
         let mut input = Self::of_workload(source, trace.open(index)?);
-        input.remarks.extend(this_of(devices, index));
+        input.is_of(devices, index);
         Ok(input)
     }
 
@@ -232,8 +235,16 @@ impl Input {
         if devices.len() > 1 {
             input.remarks.extend(summaries);
         }
-        input.remarks.extend(this_of(&devices, index));
+        input.is_of(&devices, index);
         Ok(input)
+    }
+
+    /// Notes which of several devices this is.
+    fn is_of(&mut self, devices: &[u32], index: usize) {
+        self.device = devices.get(index).copied().filter(|_| devices.len() > 1);
+        let remark =
+            |device| format!("this is device {device} (--recorded-device selects another)");
+        self.remarks.extend(self.device.map(remark));
     }
 
     fn of_recording(source: &Source, recording: Recording) -> Result<Self, InputError> {
@@ -251,6 +262,7 @@ impl Input {
             source: source.clone(),
             coverage: Some(recording.coverage()),
             workload: Box::new(workload),
+            device: None,
             recording: Some(recording),
             remarks,
         })
@@ -305,14 +317,6 @@ fn index_of(source: &Source, devices: &[u32], device: u32) -> Result<usize, Inpu
             present: present.join(", "),
         }
     })
-}
-
-/// A remark that the file has other devices, if it has.
-fn this_of(devices: &[u32], index: usize) -> Option<String> {
-    let device = devices.get(index).filter(|_| devices.len() > 1)?;
-    Some(format!(
-        "this is device {device} (--recorded-device selects another)"
-    ))
 }
 
 /// A line about a recorded device.

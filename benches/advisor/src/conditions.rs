@@ -168,7 +168,12 @@ impl Given {
                 addresses,
             },
             limit_below: memory.limit.and_then(|limit| limit.below),
-            sources: memory.sources,
+            sources: input
+                .device
+                .map(|device| format!("device: number {device} of several that are recorded"))
+                .into_iter()
+                .chain(memory.sources)
+                .collect(),
         };
         if self.others > 0 {
             let others = amount(self.others);

@@ -26,6 +26,9 @@ pub use self::evidence::Evidence;
 pub use self::rules::{Leak, leak};
 pub use self::subject::Subject;
 
+/// The moment that explains the peak of reserved memory: the request that raised it, and why it was not served from free
+/// memory. It begins a sentence.
+const AT_PEAK: &str = "When reserved memory reached its peak";
 /// The remedy of a finding about settings. A rule evaluates one alternative; `advise` compares many.
 const SEE_ADVISE: &str = "`coalesce advise` ranks these settings among others";
 /// The same in an advice.

@@ -32,6 +32,7 @@ fn input(workload: impl Workload + 'static) -> Input {
     Input {
         source: "x".into(),
         workload: Box::new(workload),
+        device: None,
         recording: None,
         coverage: None,
         remarks: Vec::new(),
@@ -69,6 +70,7 @@ fn recorded(conf: Option<&str>, entries: &[(Action, u64, u64)], end: &[(u64, u64
     let workload = RecordedWorkload::new("recorded", &recording).unwrap();
     Input {
         coverage: Some(recording.coverage()),
+        device: None,
         recording: Some(recording),
         ..input(workload)
     }

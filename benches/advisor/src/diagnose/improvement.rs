@@ -40,8 +40,8 @@ impl Improvement {
         is_better.then(|| {
             let unit = Unit::of(reserved.max(reserved_now));
             let mut sentence = format!(
-                "With {}, {} is reserved at the peak instead of {}, and memory is taken from or returned to the \
-                 device {} instead of {calls_now}",
+                "With {}, the peak of reserved memory is {} instead of {}, and memory is taken from or returned to \
+                 the device {} instead of {calls_now}",
                 quoted(conf),
                 unit.amount(reserved),
                 unit.amount(reserved_now),

@@ -126,7 +126,7 @@ pub(super) fn page(difference: &Difference) -> String {
     for (letter, side) in [('A', &difference.before), ('B', &difference.after)] {
         text.push_str(&format!("{letter}: {}\n", described(side)));
     }
-    text.push_str("\nMemory at the peak\n");
+    text.push_str("\nAt the peak of reserved memory\n");
     text.push_str(&parts(difference, amounts).text());
     let changed = difference.holders.iter();
     let is_shown = |bytes: i64| bytes != 0 && !amounts.is_small(bytes);

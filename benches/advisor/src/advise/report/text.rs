@@ -60,7 +60,7 @@ fn peak(advice: &Advice) -> String {
     let peak = &advice.peak;
     let unit = unit(advice);
     let mut table = Table::new([
-        Column::left("Memory at the peak"),
+        Column::left(AT_PEAK),
         Column::right(""),
         Column::right(""),
         Column::left(""),
@@ -115,6 +115,9 @@ fn peak(advice: &Advice) -> String {
         table.text()
     )
 }
+
+/// The moment of [`PeakBreakdown`](crate::advise::PeakBreakdown).
+const AT_PEAK: &str = "At the peak of reserved memory";
 
 /// Number of holders shown; the rest is summed up.
 pub(super) const MOST_HOLDERS: usize = 10;

@@ -147,7 +147,7 @@ fn half_as_many_driver_calls_are_an_improvement() {
     assert_eq!(saved, 0);
     assert_eq!(
         sentence,
-        "With 'large_segment_size_mb:40', 400.0 MiB is reserved at the peak instead of 400.0 MiB, and memory is \
+        "With 'large_segment_size_mb:40', the peak of reserved memory is 400.0 MiB instead of 400.0 MiB, and memory is \
          taken from or returned to the device 10 times instead of 20"
     );
     assert_eq!(larger(40, 72), None, "nine calls less");
@@ -168,7 +168,7 @@ fn fewer_failed_requests_are_an_improvement() {
     assert_eq!(saved, 0);
     assert_eq!(
         sentence,
-        "With the default settings, 90.0 MiB is reserved at the peak instead of 0.0 MiB, and memory is taken from \
+        "With the default settings, the peak of reserved memory is 90.0 MiB instead of 0.0 MiB, and memory is taken from \
          or returned to the device 4 times instead of 0, and 1 request fails instead of 3"
     );
     assert_eq!(

@@ -37,7 +37,7 @@ const PARTS = {
   cached: ['cached_bytes', 'other free memory'],
 };
 
-/** What memory is used for at the peak. */
+/** What memory is used for at the peak of reserved memory. */
 function peak({ peak: found, lower_bound_bytes: bound }, heading) {
   const parts = Object.entries(PARTS).filter(([, [field]]) => found[field] > 0);
   const share = (field) => found[field] / Math.max(1, found.reserved_bytes);
@@ -46,8 +46,8 @@ function peak({ peak: found, lower_bound_bytes: bound }, heading) {
   })));
   bar.setAttribute('aria-hidden', 'true');
   return [
-    heading('Memory at the peak'),
-    element('p', {}, `Under the current settings, ${amount(found.reserved_bytes)} is reserved at the peak (event `
+    heading('At the peak of reserved memory'),
+    element('p', {}, `Under the current settings, ${amount(found.reserved_bytes)} is reserved at its peak (event `
       + `${found.event.toLocaleString('en')}). The peak of requested memory is ${amount(bound)}; no allocator can use less.`),
     bar,
     table(['Part', '#Bytes', '#Share', 'Meaning'], parts, ([name, [field, meaning]]) => [

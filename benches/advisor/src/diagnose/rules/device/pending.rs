@@ -47,7 +47,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let mut facts = vec![format!(
-        "That is {} of the {} reserved at the peak",
+        "That is {} of the peak of reserved memory, {}",
         percent_of(bytes, reserved),
         amount(reserved)
     )];

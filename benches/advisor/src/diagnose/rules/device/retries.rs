@@ -41,7 +41,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 unit.amount(missing),
             ),
             format!(
-                "With {}, the cache is emptied {} and {} is reserved at the peak",
+                "With {}, the cache is emptied {} and the peak of reserved memory is {}",
                 quoted(&expandable),
                 count(trial.measures.retries, "time"),
                 unit.amount(trial.measures.peak_reserved_bytes),

@@ -10,7 +10,7 @@ use coalesce_bench::text::{Unit, amount, count, percent_of};
 
 use super::{lengths, survivors};
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
+use crate::diagnose::{AT_PEAK, Evidence, Finding, SEE_ADVISE};
 
 /// PyTorch loses up to this share to rounding and temporary tensors anyway.
 const FREE_PERCENT: u64 = 10;
@@ -40,10 +40,13 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let unit = Unit::of(peak.reserved);
     Some(Finding {
         rule: "fragmentation",
-        headline: format!("At the peak, {} is free but fragmented", amount(lost)),
+        headline: format!(
+            "{AT_PEAK}, {} was free in pieces that could not serve the request",
+            amount(lost)
+        ),
         evidence: vec![
             format!(
-                "{} of the {} reserved is free, in {}; the largest is {}, and the request is for {}",
+                "{} of the {} reserved was free, in {}; the largest was {}, and the request was for {}",
                 percent_of(lost, peak.reserved),
                 unit.amount(peak.reserved),
                 count(number as u64, "block"),

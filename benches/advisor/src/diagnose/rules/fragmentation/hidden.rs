@@ -11,7 +11,7 @@ use coalesce_alloc::pytorch::size::page_size;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{amount, percent_of};
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::{AT_PEAK, Evidence, Finding};
 
 /// Rounding and the last page cost up to this share anyway.
 const FREE_PERCENT: u64 = 10;
@@ -39,7 +39,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: vec![
             format!(
-                "At the peak, {} is reserved, {} is active, and {} more could be returned",
+                "{AT_PEAK}, {} was reserved, {} was active, and {} more could be returned",
                 amount(peak.reserved),
                 amount(peak.active),
                 amount((peak.reserved - peak.active).saturating_sub(stuck)),

@@ -17,7 +17,7 @@ use coalesce_bench::text::{Unit, amount, count, percent_of};
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{Finding, SEE_ADVISE};
+use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 
 /// Workspaces change size even if inputs do not.
 const NEW_PERCENT: u64 = 25;
@@ -79,7 +79,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(total(&taken)),
         ),
         format!(
-            "At the peak, {} of the {} reserved is free, {}",
+            "{AT_PEAK}, {} of the {} reserved was free, {}",
             unit.amount(lost),
             unit.amount(peak.reserved),
             percent_of(lost, peak.reserved),
@@ -89,7 +89,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(Finding {
         rule: "lengths",
         headline: format!(
-            "{lengths}: {} is free in cached blocks while new memory is taken from the device",
+            "{lengths}: {} was free in blocks of other sizes when reserved memory reached its peak",
             amount(lost)
         ),
         evidence: facts,

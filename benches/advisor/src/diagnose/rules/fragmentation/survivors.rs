@@ -43,7 +43,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         percent_of(free + bytes, reserved),
         match evidence.failure {
             Some(_) => "when the first request fails",
-            None => "at the peak",
+            None => "when it reached its peak",
         },
     )];
     let remedy = "Allocate long-lived tensors before large short-lived ones, or copy them \

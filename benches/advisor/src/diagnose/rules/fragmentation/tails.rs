@@ -10,7 +10,7 @@
 use coalesce_bench::text::{Unit, amount, count, percent_of, quoted};
 
 use crate::diagnose::evidence::{Evidence, total};
-use crate::diagnose::{Finding, SEE_ADVISE};
+use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 
 /// Below this share, other remedies save more.
 const TAIL_PERCENT: u64 = 3;
@@ -39,14 +39,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: vec![
             format!(
-                "At the peak, {} are larger than their requests, by {} on average; together that is {} of \
+                "{AT_PEAK}, {} were larger than their requests, by {} on average; together that is {} of \
                  reserved memory",
                 count(tails.len() as u64, "block"),
                 amount(bytes / tails.len() as u64),
                 percent_of(bytes, reserved),
             ),
             format!(
-                "With {}, which splits blocks down to 512 bytes, {} is reserved at the peak instead of {}",
+                "With {}, which splits blocks down to 512 bytes, the peak of reserved memory is {} instead of {}",
                 quoted(&expandable),
                 unit.amount(trial.measures.peak_reserved_bytes),
                 unit.amount(reserved),

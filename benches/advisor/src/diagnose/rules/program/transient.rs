@@ -75,12 +75,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(Finding {
         rule: "transient",
         headline: format!(
-            "{} of the peak of {} is live only briefly{place}",
+            "{} of the peak of requested memory, {}, is live only briefly{place}",
             amount(above),
             amount(peak)
         ),
         evidence: vec![format!(
-            "At most {} is live {description}, {} less than at the peak",
+            "At most {} is live {description}, {} less than at that peak",
             amount(usual),
             percent_of(above, peak),
         )],

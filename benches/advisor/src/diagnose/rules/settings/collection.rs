@@ -9,7 +9,7 @@
 
 use coalesce_bench::text::amount;
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::{AT_PEAK, Evidence, Finding};
 use crate::settings_string::with;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -26,7 +26,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             "garbage_collection_threshold:{threshold} has no effect without a memory limit"
         ),
         evidence: vec![format!(
-            "At the peak, {} is cached and never collected",
+            "{AT_PEAK}, {} was free and never collected",
             amount(cached)
         )],
         remedy: "Remove it, or set a limit: per_process_memory_fraction, or \

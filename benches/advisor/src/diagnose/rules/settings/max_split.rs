@@ -11,7 +11,7 @@ use coalesce_bench::text::{amount, count};
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{Finding, SEE_ADVISE};
+use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 use crate::settings_string::with;
 
 const KEY: &str = "max_split_size_mb";
@@ -33,7 +33,7 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
         headline: format!("max_split_size_mb costs {}", amount(improvement.saved)),
         evidence: vec![
             format!(
-                "At the peak, {} is free in blocks of at least {}, which serve no smaller request",
+                "{AT_PEAK}, {} was free in blocks of at least {}, which serve no smaller request",
                 amount(oversize.sum()),
                 amount(limit)
             ),

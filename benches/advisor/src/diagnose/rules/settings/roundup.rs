@@ -5,7 +5,7 @@ use coalesce_bench::text::{amount, percent_of};
 
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::{Finding, SEE_ADVISE};
+use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 
 const KEY: &str = "roundup_power2_divisions";
 /// A smaller unrounded share may be intended.
@@ -40,7 +40,7 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: vec![
             format!(
-                "At the peak, {} is lost to rounding",
+                "{AT_PEAK}, {} was lost to rounding",
                 amount(total(&rounded))
             ),
             improvement.sentence,
