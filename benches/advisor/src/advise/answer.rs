@@ -250,9 +250,9 @@ impl Facts<'_> {
         let failure = self.failure.as_ref()?;
         Some(match FailureCause::of(failure, self.available()) {
             _ if self.leak.is_some() => FailureCause::Leak,
+            FailureCause::Fragmentation if self.fits_under_any() => FailureCause::Fragmentation,
             _ if self.beyond_limit() > 0 => FailureCause::OwnLimit,
-            _ if !self.fits_under_any() => FailureCause::TooMuchMemory,
-            cause => cause,
+            _ => FailureCause::TooMuchMemory,
         })
     }
 
@@ -278,6 +278,12 @@ impl Facts<'_> {
         } else {
             0
         }
+    }
+
+    /// Whether the failed request is the last that is recorded.
+    fn ends_recorded(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| failure.is_recorded && !failure.is_handled)
     }
 
     fn lower_bound(&self) -> u64 {

@@ -36,6 +36,11 @@ impl Failure {
         self.requested_bytes.saturating_add(self.request_bytes)
     }
 
+    /// Whether the program went on, if so many requests were served afterwards.
+    fn is_survived(&self, served: u64) -> bool {
+        served > if self.is_recorded { OF_HANDLER } else { 0 }
+    }
+
     fn of(step: &Step<'_>, request_bytes: u64, tag: &str) -> Self {
         let reserved = now(&step.stats.reserved_bytes);
         Self {
@@ -51,17 +56,27 @@ impl Failure {
     }
 }
 
+/// A library that catches the error may look at its tensors, with a few requests, before it raises the error again.
+const OF_HANDLER: u64 = 16;
+
 /// Finds the failure that ends the program, or else the first one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailureFinder {
     first: Option<Failure>,
     last: Option<Failure>,
+    /// Requests that were served after the first and after the last failure.
+    served: [u64; 2],
 }
 
 impl FailureFinder {
     /// The last failed request if no request succeeds after it, or else the first; `None` if none fails.
     pub fn found(self) -> Option<Failure> {
-        self.last.filter(|last| !last.is_handled).or(self.first)
+        let [after_first, after_last] = self.served;
+        let last = self.last.filter(|last| !last.is_survived(after_last));
+        last.or(self.first.map(|first| Failure {
+            is_handled: first.is_survived(after_first),
+            ..first
+        }))
     }
 }
 
@@ -75,11 +90,10 @@ impl Observer for FailureFinder {
                 let failure = Failure::of(step, bytes, tag);
                 self.first.get_or_insert_with(|| failure.clone());
                 self.last = Some(failure);
+                self.served[1] = 0;
             }
-            Outcome::Placed(_) => {
-                for failure in [&mut self.first, &mut self.last].into_iter().flatten() {
-                    failure.is_handled = true;
-                }
+            Outcome::Placed(_) if self.first.is_some() => {
+                self.served = self.served.map(|served| served + 1);
             }
             _ => {}
         }
@@ -93,23 +107,29 @@ mod tests {
 
     #[test]
     fn a_failure_that_the_program_survives_does_not_end_it() {
-        let failure = |event, is_handled| Failure {
+        let failure = |event| Failure {
             event,
             request_bytes: 1,
             origin: String::new(),
             requested_bytes: 0,
             reserved_bytes: 0,
             free_bytes: 0,
-            is_recorded: false,
-            is_handled,
+            is_recorded: true,
+            is_handled: false,
         };
-        let found = |first, last| {
-            let finder = FailureFinder { first, last };
-            finder.found().map(|failure| failure.event)
+        let found = |failures: &[u64], served| {
+            let finder = FailureFinder {
+                first: failures.first().copied().map(failure),
+                last: failures.last().copied().map(failure),
+                served,
+            };
+            let found = finder.found();
+            found.map(|failure| (failure.event, failure.is_handled))
         };
-        assert_eq!(found(None, None), None);
-        let (first, last) = (failure(3, true), failure(9, false));
-        assert_eq!(found(Some(first.clone()), Some(last)), Some(9));
-        assert_eq!(found(Some(first), Some(failure(9, true))), Some(3));
+        assert_eq!(found(&[], [0, 0]), None);
+        assert_eq!(found(&[3, 9], [50, OF_HANDLER]), Some((9, false)));
+        assert_eq!(found(&[3, 9], [50, 17]), Some((3, true)));
+        assert_eq!(found(&[3], [17, 17]), Some((3, true)));
+        assert_eq!(found(&[3], [0, 0]), Some((3, false)));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Each rank of a distributed program has its own recording, but all ranks usually run with the same settings.
 //! The settings advised to one rank are replayed on all others. The best are those under which most ranks fit;
-//! among these, those under which the rank that needs most memory needs least.
+//! among these, those under which the rank that holds most memory holds least, or, if some rank does not fit now or
+//! another aim is named, the rank that needs most needs least.
 
 use std::cmp::Reverse;
 
@@ -14,7 +15,7 @@ use coalesce_workloads::formats::snapshot::release::Releases;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::advice::Advice;
+use super::advice::{Advice, RankedSettings};
 use super::answer::command;
 use super::confidence::ConfidenceLevel;
 use super::preference::{NEAR, familiarity};
@@ -52,6 +53,10 @@ pub struct RankNeeds {
     pub current_bytes: Option<u64>,
     /// Under the settings for all ranks.
     pub then_bytes: Option<u64>,
+    /// What it holds at its peak on the device under its current settings; none if it does not complete.
+    pub holds_bytes: Option<u64>,
+    /// The same under the settings for all ranks.
+    pub holds_then_bytes: Option<u64>,
 }
 
 impl RankNeeds {
@@ -61,10 +66,27 @@ impl RankNeeds {
     }
 }
 
-/// Settings with what each rank needs under them.
+/// What a rank needs and holds, as far as it is known.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    needs: Option<u64>,
+    holds: Option<u64>,
+}
+
+/// Settings with the figures of each rank.
 struct Candidate {
     conf: String,
-    needs: Vec<Option<u64>>,
+    ranks: Vec<Figures>,
+}
+
+impl Candidate {
+    fn needs(&self) -> Vec<Option<u64>> {
+        self.ranks.iter().map(|rank| rank.needs).collect()
+    }
+
+    fn holds(&self) -> Vec<Option<u64>> {
+        self.ranks.iter().map(|rank| rank.holds).collect()
+    }
 }
 
 /// Finds the settings for all ranks of a job by the deadline, given the advice for each. There must be at least
@@ -76,35 +98,52 @@ pub fn one_for_all(
     unread: &[String],
     deadline: Deadline,
 ) -> JobAdvice {
-    let current: Vec<Option<u64>> = ranks
-        .iter()
-        .map(|advice| advice.ranking.first()?.least_capacity_bytes)
-        .collect();
+    let current = Candidate {
+        conf: String::new(),
+        ranks: ranks
+            .iter()
+            .map(|advice| advice.ranking.first().map_or_else(Figures::default, known))
+            .collect(),
+    };
     let confs = proposed(&ranks);
     let jobs = requests
         .first()
         .map_or_else(Jobs::default, |request| request.jobs);
     let candidates = jobs.map(&confs, |conf| {
-        let needs = requests
+        let figures = requests
             .iter()
             .zip(&ranks)
-            .map(|(request, advice)| needs_under(conf, request, advice, deadline));
+            .map(|(request, advice)| figures_under(conf, request, advice, deadline));
         Candidate {
             conf: conf.clone(),
-            needs: needs.collect(),
+            ranks: figures.collect(),
         }
     });
-    let fitting = |needs: &[Option<u64>]| {
-        let pairs = needs.iter().zip(&ranks);
-        let fits = pairs.filter(|(needs, advice)| {
-            needs.is_some_and(|bytes| bytes <= advice.answer.available_bytes)
+    let fitting = |one: &Candidate| {
+        let pairs = one.ranks.iter().zip(&ranks);
+        let fits = pairs.filter(|(figures, advice)| {
+            figures
+                .needs
+                .is_some_and(|bytes| bytes <= advice.answer.available_bytes)
         });
         fits.count()
     };
-    let is_considered =
-        |one: &&Candidate| !ranks.iter().any(|advice| holds_more(advice, &one.conf));
-    let order = |one: &Candidate| (Reverse(fitting(&one.needs)), most(&one.needs));
-    let considered = || candidates.iter().filter(is_considered);
+    let by_holds = requests.iter().all(|request| request.aim == Aim::Reserved)
+        && current.ranks.iter().all(|rank| rank.holds.is_some());
+    let score = |one: &Candidate| match by_holds {
+        true => most(&one.holds()),
+        false => most(&one.needs()),
+    };
+    let holds_more = |one: &Candidate| {
+        let mut pairs = one.ranks.iter().zip(&current.ranks);
+        pairs.any(|(then, now)| {
+            then.holds
+                .zip(now.holds)
+                .is_some_and(|(then, now)| then > now)
+        })
+    };
+    let order = |one: &Candidate| (Reverse(fitting(one)), score(one));
+    let considered = || candidates.iter().filter(|one| !holds_more(one));
     let best = considered().map(order).min().and_then(|(fit, least)| {
         let near = least.saturating_add(least / NEAR);
         let good = considered().filter(|one| order(one).0 == fit && order(one).1 <= near);
@@ -113,18 +152,20 @@ pub fn one_for_all(
     let bound = ranks.iter().map(|advice| advice.lower_bound_bytes).max();
     let tolerance = tolerance(bound.unwrap_or(0));
     let best = best.filter(|best| {
-        let saved = most(&current).saturating_sub(most(&best.needs));
-        fitting(&best.needs) > fitting(&current) || saved > tolerance.max(most(&current) / NEAR)
+        let saved = score(&current).saturating_sub(score(best));
+        fitting(best) > fitting(&current) || saved > tolerance.max(score(&current) / NEAR)
     });
-    let then = best.map_or(&current, |best| &best.needs);
+    let then = best.unwrap_or(&current);
     let needs: Vec<RankNeeds> = ranks
         .iter()
-        .zip(current.iter().zip(then))
-        .map(|(advice, (&current_bytes, &then_bytes))| RankNeeds {
+        .zip(current.ranks.iter().zip(&then.ranks))
+        .map(|(advice, (now, then))| RankNeeds {
             rank: advice.workload.clone(),
             available_bytes: advice.answer.available_bytes,
-            current_bytes,
-            then_bytes,
+            current_bytes: now.needs,
+            then_bytes: then.needs,
+            holds_bytes: now.holds,
+            holds_then_bytes: then.holds,
         })
         .collect();
     let worst = (0..needs.len())
@@ -134,7 +175,7 @@ pub fn one_for_all(
     let first = requests.first();
     let first = first.map_or(("", Releases::REFERENCE), |one| (one.present, one.releases));
     let command = conf.as_deref().map(|conf| command(conf, first.0, first.1));
-    let unknown = candidates.iter().filter(|one| one.needs.contains(&None));
+    let unknown = candidates.iter().filter(|one| one.needs().contains(&None));
     let unfinished = if deadline.has_passed() {
         unknown.count()
     } else {
@@ -156,18 +197,6 @@ pub fn one_for_all(
     }
 }
 
-/// Whether a rank that completes under its current settings holds more memory with others.
-fn holds_more(advice: &Advice, conf: &str) -> bool {
-    let mut rows = advice.ranking.iter();
-    let present = rows
-        .clone()
-        .find(|row| row.is_present && row.on_device.fits());
-    let then = rows.find(|row| row.conf == conf);
-    then.zip(present).is_some_and(|(then, now)| {
-        then.on_device.peak_reserved_bytes > now.on_device.peak_reserved_bytes
-    })
-}
-
 /// The settings that are advised to a rank, or best for it.
 fn proposed(ranks: &[Advice]) -> Vec<String> {
     let rows = ranks.iter().flat_map(|advice| &advice.ranking);
@@ -178,27 +207,42 @@ fn proposed(ranks: &[Advice]) -> Vec<String> {
     confs
 }
 
-/// The minimum memory of a rank; none if a replay fails or the deadline passes.
-fn needs_under(
+/// The figures of settings that were tried for a rank.
+fn known(row: &RankedSettings) -> Figures {
+    let completes = row.error.is_none() && row.on_device.fits();
+    Figures {
+        needs: row.least_capacity_bytes,
+        holds: completes.then_some(row.on_device.peak_reserved_bytes),
+    }
+}
+
+/// The figures of a rank; unknown if a replay fails or the deadline passes.
+fn figures_under(
     conf: &str,
     request: &AdviceRequest<'_>,
     advice: &Advice,
     deadline: Deadline,
-) -> Option<u64> {
-    let known = advice.ranking.iter().find(|row| row.conf == conf);
-    if let Some(bytes) = known.and_then(|row| row.least_capacity_bytes) {
-        return Some(bytes);
+) -> Figures {
+    let row = advice.ranking.iter().find(|row| row.conf == conf);
+    let known = row.map_or_else(Figures::default, known);
+    if known.needs.is_some() || deadline.has_passed() {
+        return known;
     }
-    if deadline.has_passed() {
-        return None;
-    }
-    let simulator = Simulator::of(request).ok()?.until(deadline);
-    let (_, with_room) = simulator.both(PYTORCH, conf).ok()?;
+    let Ok(simulator) = Simulator::of(request) else {
+        return known;
+    };
+    let simulator = simulator.until(deadline);
+    let Ok((on_device, with_room)) = simulator.both(PYTORCH, conf) else {
+        return known;
+    };
     let minimum = simulator.minimum(PYTORCH, conf, with_room.peak_reserved_bytes);
-    minimum.ok()
+    Figures {
+        needs: minimum.ok(),
+        holds: on_device.fits().then_some(on_device.peak_reserved_bytes),
+    }
 }
 
-/// What the rank that needs most needs.
+/// The most that a rank needs or holds.
 fn most(needs: &[Option<u64>]) -> u64 {
     let known = needs.iter().map(|bytes| bytes.unwrap_or(u64::MAX));
     known.max().unwrap_or(u64::MAX)
@@ -260,10 +304,22 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
         ));
     }
     let then = needs.iter().filter_map(|rank| rank.then_bytes).max();
+    let holds = |bytes: fn(&RankNeeds) -> Option<u64>| {
+        needs
+            .iter()
+            .map(bytes)
+            .try_fold(0, |most, bytes| Some(bytes?.max(most)))
+    };
+    let holds = holds(|rank| rank.holds_bytes).zip(holds(|rank| rank.holds_then_bytes));
     sentences.push(match (conf, worst.current_bytes, then) {
         (Some(conf), Some(now), Some(then)) => format!(
-            "With {} on all ranks, the rank that needs most needs {} instead of {}{}.",
+            "With {} on all ranks, {}the rank that needs most needs {} instead of {}{}.",
             quoted(conf),
+            holds.map_or_else(String::new, |(now, then)| format!(
+                "the rank that holds most holds {} instead of {}, and ",
+                unit.amount(then),
+                unit.amount(now)
+            )),
             unit.amount(then),
             unit.amount(now),
             match failing(|rank| rank.then_bytes) {

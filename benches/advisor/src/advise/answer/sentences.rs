@@ -14,6 +14,10 @@ use super::super::search::TriedSettings;
 use super::{Decision, Facts, FailureCause, Reason};
 use crate::holders::Category;
 
+/// How a process limits itself.
+const LIMITS: &str =
+    "torch.cuda.set_per_process_memory_fraction, or per_process_memory_fraction in the settings";
+
 /// The answer, the most important sentence first.
 pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
     let mut sentences: Vec<String> = leaks(facts).into_iter().chain(died(facts)).collect();
@@ -25,7 +29,11 @@ pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
         Decision::Keep(reason) => keep(facts, reason),
         Decision::Change(best) => change(facts, best),
     });
-    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) && facts.leak.is_none() {
+    let is_unserved = matches!(decision, Decision::Impossible | Decision::TooLarge(_));
+    if is_unserved && facts.leak.is_none() {
+        let unknown =
+            "What the program does after the failed request is not recorded, so it may need more.";
+        sentences.extend(facts.ends_recorded().then(|| unknown.to_owned()));
         sentences.extend(largest_holders(facts));
     }
     sentences
@@ -89,9 +97,8 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             amount(facts.leak.map_or(0, |leak| leak.bytes))
         ),
         FailureCause::OwnLimit => format!(
-            "{who} because it limits itself to {available} (torch.cuda.set_per_process_memory_fraction, or \
-             per_process_memory_fraction in the settings), while the device has {} beyond that: with the failed request for \
-             {request}, its tensors would take {demand}.",
+            "{who} because it limits itself to {available} ({LIMITS}), while the device has {} beyond that: with the \
+             failed request for {request}, its tensors would take {demand}.",
             amount(facts.beyond_limit())
         ),
         FailureCause::Fragmentation => {
@@ -100,9 +107,16 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             } else {
                 "and the request needed a new segment"
             };
+            let available = match facts.beyond_limit() {
+                0 => format!("{available} available"),
+                beyond => format!(
+                    "{available} to which it limits itself ({LIMITS}; the device has {} beyond that)",
+                    amount(beyond)
+                ),
+            };
             format!(
                 "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
-                 {demand} of the {available} available, but the allocator held {}, {} of it free, {lost}.",
+                 {demand} of the {available}, but the allocator held {}, {} of it free, {lost}.",
                 amount(failure.reserved_bytes),
                 amount(failure.free_bytes),
             )
@@ -289,8 +303,8 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
             amount(needs),
             count(facts.available().saturating_sub(needs) / leak.per_step.max(1), "more step")
         ));
-    } else if let Some(failure) = &facts.failure {
-        let served = if failure.is_recorded && !failure.is_handled {
+    } else if facts.failure.is_some() {
+        let served = if facts.ends_recorded() {
             "the same run gets this request served"
         } else {
             "it completes"
@@ -309,7 +323,7 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
             }
             None => format!("With the settings below, {served}."),
         });
-        if failure.is_recorded && !failure.is_handled {
+        if facts.ends_recorded() {
             sentences
                 .push("What the program does after the failed request is not recorded.".to_owned());
         }

@@ -20,6 +20,8 @@ fn ranks(ranks: &[(u64, u64, u64)]) -> Vec<RankNeeds> {
             available_bytes: available * MIB,
             current_bytes: known(now),
             then_bytes: known(then),
+            holds_bytes: None,
+            holds_then_bytes: None,
         });
     ranks.collect()
 }
@@ -134,8 +136,8 @@ fn a_job_in_full() {
         assert_eq!(
             job.sentences,
             [
-                "With 'expandable_segments:True,large_segment_size_mb:12' on all ranks, the rank that needs most needs 132.0 MiB instead of \
-                 202.0 MiB.",
+                "With 'expandable_segments:True,large_segment_size_mb:12' on all ranks, the rank that holds most holds 144.0 MiB \
+                 instead of 202.0 MiB, and the rank that needs most needs 132.0 MiB instead of 202.0 MiB.",
                 "Under the current settings written needs most, 202.0 MiB, and written needs least, 190.0 MiB: an \
                  imbalance of 5.9 %.",
             ]

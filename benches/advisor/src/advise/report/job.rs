@@ -16,14 +16,18 @@ pub fn page(job: &JobAdvice) -> String {
     let all = job.needs.iter().filter_map(|rank| rank.current_bytes);
     let unit = Unit::of(all.max().unwrap_or(0));
     let mut table = Table::new([
+        Column::right("holds now"),
+        Column::right("then"),
         Column::right("needs now"),
-        Column::right("needs then"),
+        Column::right("then"),
         Column::right("available"),
         Column::left("rank"),
         Column::left("confidence"),
     ]);
     for (rank, advice) in job.needs.iter().zip(&job.ranks) {
         table.row([
+            known(rank.holds_bytes, unit),
+            known(rank.holds_then_bytes, unit),
             known(rank.current_bytes, unit),
             known(rank.then_bytes, unit),
             match rank.available_bytes {
@@ -35,7 +39,12 @@ pub fn page(job: &JobAdvice) -> String {
         ]);
     }
     format!(
-        "{text}\n{}needs: the least memory with which the rank completes.\n",
-        table.text()
+        "{text}\n{}{}",
+        table.text(),
+        paragraphs([
+            "holds: the peak of reserved memory, unknown where the rank does not complete. needs: the least memory with which \
+             the rank completes."
+                .to_owned()
+        ])
     )
 }

@@ -90,8 +90,9 @@ const UNLIMITED = 2 ** 40;
 /** What each rank of a job needs. */
 function needs(job) {
   const known = (bytes) => (bytes === null ? 'unknown' : amount(bytes));
-  return table(['Rank', '#Available', '#Needs now', '#Needs then'], job.needs, (rank) => [
-    rank.rank, rank.available_bytes < UNLIMITED ? amount(rank.available_bytes) : 'not recorded', known(rank.current_bytes), known(rank.then_bytes),
+  return table(['Rank', '#Available', '#Holds now', '#Holds then', '#Needs now', '#Needs then'], job.needs, (rank) => [
+    rank.rank, rank.available_bytes < UNLIMITED ? amount(rank.available_bytes) : 'not recorded',
+    known(rank.holds_bytes), known(rank.holds_then_bytes), known(rank.current_bytes), known(rank.then_bytes),
   ]);
 }
 
