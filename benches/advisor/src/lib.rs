@@ -24,6 +24,7 @@ pub mod holders;
 #[cfg(test)]
 mod invented;
 mod settings_string;
+pub mod texts;
 pub mod view;
 
 pub use self::advise::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all, report};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::report::{self, html, text};
+use coalesce_advisor::texts::Explanation;
 use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
 use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
@@ -16,9 +17,9 @@ use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
-use super::input;
 use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::styled::{BOLD, Styled};
+use super::{input, pasted};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
@@ -80,7 +81,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     files.try_for_each(|path| output::ensure_folder(path))?;
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let (mut workloads, unread) = open(args)?;
+    let Given {
+        mut workloads,
+        unread,
+        texts,
+    } = open(args)?;
+    if let Some(texts) = texts {
+        return explained(args, &texts);
+    }
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
         if reading > limit / 2 {
@@ -114,18 +122,44 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens the workloads. Of a job, those that cannot be read are left out; a sentence for each says why.
+/// What a command line names.
+struct Given {
+    workloads: Vec<Opened>,
+    /// Why ranks of a job are left out, a sentence each.
+    unread: Vec<String>,
+    /// What texts say, if there is no recording.
+    texts: Option<Explanation>,
+}
+
+/// Opens the workloads. What is no recording may be a text. Of a job, ranks that cannot be read are left out.
 ///
 /// # Errors
 /// If none can be read.
-fn open(args: &Args) -> anyhow::Result<(Vec<Opened>, Vec<String>)> {
-    let (mut opened, mut unread) = (Vec::new(), Vec::new());
+fn open(args: &Args) -> anyhow::Result<Given> {
+    let of_several = args.workloads.len() > 1;
+    let mut given = Given {
+        workloads: Vec::new(),
+        unread: Vec::new(),
+        texts: None,
+    };
     let mut first = None;
     for workload in &args.workloads {
-        match args.conditions.open_for_reference(workload) {
-            Ok(one) => opened.push(one),
+        input::announce(workload);
+        let workload = pasted::readable_twice(workload)?;
+        let error = match args.conditions.open_for_reference(&workload) {
+            Ok(one) => {
+                given.workloads.push(one);
+                continue;
+            }
+            Err(error) => error,
+        };
+        match pasted::explained(&workload, error, of_several) {
+            Ok(text) => match &mut given.texts {
+                Some(texts) => texts.add(text),
+                texts => *texts = Some(text),
+            },
             Err(error) => {
-                unread.push(format!(
+                given.unread.push(format!(
                     "One rank is left out: {}.",
                     printable(format!("{error:#}"))
                 ));
@@ -133,10 +167,26 @@ fn open(args: &Args) -> anyhow::Result<(Vec<Opened>, Vec<String>)> {
             }
         }
     }
+    // A recording tells all that a text does.
+    given.texts = given.texts.filter(|_| given.workloads.is_empty());
     match first {
-        Some(error) if opened.is_empty() => Err(error),
-        _ => Ok((opened, unread)),
+        Some(error) if given.workloads.is_empty() && given.texts.is_none() => Err(error),
+        _ => Ok(given),
     }
+}
+
+/// Answers texts.
+fn explained(args: &Args, texts: &Explanation) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.html.is_none(),
+        "--html shows a recording, and this is a text"
+    );
+    let mut files = Files::checked([&args.json]);
+    if !args.json.as_deref().is_some_and(is_stdout) {
+        print(&texts.page())?;
+    }
+    files.write(&args.json, |path| output::write_json(path, texts));
+    files.ended()
 }
 
 /// The settings under which the program of a snapshot runs on the smallest device.

@@ -40,6 +40,7 @@ mod history;
 mod input;
 mod markdown;
 mod output;
+mod pasted;
 mod styled;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use coalesce_advisor::advise::JobAdvice;
 use coalesce_advisor::difference::Difference;
+use coalesce_advisor::texts::Explanation;
 use coalesce_advisor::{Advice, Finding};
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::report::compare::Comparison;
@@ -33,6 +34,8 @@ enum Output {
     Advise,
     /// `coalesce advise` with several workloads
     Job,
+    /// `coalesce advise` with a text
+    Explanation,
     /// `coalesce compare`
     Compare,
     /// `coalesce diagnose`
@@ -64,6 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Output::Advise => schema::<Advice>(),
         Output::Job => schema::<JobAdvice>(),
         Output::Compare => schema::<Comparison>(),
+        Output::Explanation => schema::<Explanation>(),
         Output::Diagnose => schema::<Vec<Finding>>(),
         Output::Diff => schema::<Difference>(),
         Output::Fits => schema::<fits::FitsReport>(),

@@ -1,0 +1,101 @@
+//! Which settings a build of PyTorch has.
+
+use coalesce_alloc::release::{Release, v2};
+use coalesce_workloads::formats::snapshot::release::Releases;
+
+use super::message::Platform;
+
+/// Whether expandable segments can be set, and how.
+pub(super) struct Expandable {
+    /// The command that sets them; `None` if the build has none.
+    pub command: Option<String>,
+    /// What must be known about them there, one sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// A platform with expandable segments: the variable that sets them, and the first release that has them.
+struct Support {
+    platform: Platform,
+    variable: &'static str,
+    since: Release,
+    /// A warning, with its source.
+    warning: Option<&'static str>,
+}
+
+/// CUDA: pytorch#96995. ROCm: pytorch#177974, disabled with a warning in every release before it. NPU: the documentation of
+/// torch_npu.
+const SUPPORTED: [Support; 3] = [
+    Support {
+        platform: Platform::Cuda,
+        variable: "PYTORCH_CUDA_ALLOC_CONF",
+        since: v2(1),
+        warning: None,
+    },
+    Support {
+        platform: Platform::Rocm,
+        variable: "PYTORCH_HIP_ALLOC_CONF",
+        since: v2(12),
+        warning: Some(
+            "On ROCm, hangs and crashes under expandable segments are reported (pytorch#192259, pytorch#187343): try them on \
+             a short run first.",
+        ),
+    },
+    Support {
+        platform: Platform::Npu,
+        variable: "PYTORCH_NPU_ALLOC_CONF",
+        since: v2(1),
+        warning: None,
+    },
+];
+
+/// The release from which on the variable has the same name on all platforms.
+const RENAMED: Release = v2(10);
+
+impl Expandable {
+    pub fn of(platform: Platform, releases: Releases) -> Self {
+        let none = |remark: String| Self {
+            command: None,
+            remarks: vec![remark],
+        };
+        let name = platform.name();
+        let Some(support) = SUPPORTED.iter().find(|one| one.platform == platform) else {
+            return none(match platform {
+                Platform::Mps => {
+                    "On MPS, PyTorch has no settings against fragmentation.".to_owned()
+                }
+                _ => format!(
+                    "Whether a release of PyTorch has expandable segments on {name} is not known here."
+                ),
+            });
+        };
+        let since = support.since;
+        if releases.before.is_some_and(|before| before <= since) {
+            return none(format!(
+                "Expandable segments came with PyTorch {since} on {name}, and the message is worded as by {}.{}",
+                releases.range(),
+                if platform == Platform::Cuda {
+                    " Before, max_split_size_mb is the setting to try (from 1.9 on); a newer release is better."
+                } else {
+                    ""
+                }
+            ));
+        }
+        let mut remarks = Vec::new();
+        if releases.from.is_none_or(|from| from < since) && since > v2(1) {
+            remarks.push(format!(
+                "On {name}, PyTorch {since} or later is needed; earlier releases ignore the setting with a warning."
+            ));
+        }
+        remarks.extend(support.warning.map(str::to_owned));
+        let is_renamed = releases.from.is_some_and(|from| from >= RENAMED);
+        let variable = match platform {
+            Platform::Npu => support.variable,
+            _ if is_renamed => "PYTORCH_ALLOC_CONF",
+            _ => support.variable,
+        };
+        Self {
+            command: Some(format!("export {variable}=expandable_segments:True")),
+            remarks,
+        }
+    }
+}

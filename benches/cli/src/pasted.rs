@@ -1,0 +1,54 @@
+//! Texts that `coalesce advise` is given instead of a recording: the last lines of a log, or the output of a tool.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+use coalesce_advisor::texts::{Explanation, LOOKED_FOR, explain};
+use coalesce_workloads::formats::source::Source;
+
+/// The end of a log has the reason: so many bytes of it are read.
+const READ: u64 = 4 << 20;
+
+/// A source whose bytes can be read twice, so that what is no recording can be read as a text.
+pub fn readable_twice(source: &Source) -> anyhow::Result<Source> {
+    Ok(match source {
+        Source::StandardInput => Source::Memory(source.path().to_owned(), source.read()?.into()),
+        source => source.clone(),
+    })
+}
+
+/// The text of a source; `None` if it is none.
+fn text(source: &Source) -> Option<String> {
+    let bytes = match source {
+        Source::File(path) => {
+            let mut file = File::open(path).ok()?;
+            let length = file.metadata().ok().filter(|there| there.is_file())?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(READ)))
+                .ok()?;
+            let mut bytes = Vec::new();
+            file.take(READ).read_to_end(&mut bytes).ok()?;
+            bytes
+        }
+        Source::Memory(_, bytes) => bytes.as_ref().to_vec(),
+        Source::StandardInput => return None,
+    };
+    // Logs often have a few bytes that are not UTF-8. Compressed and binary files have zeros.
+    (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What a source that is no recording says as a text, with its name where there are several.
+///
+/// # Errors
+/// `error`, with what is looked for in texts if it is a text without memory figures.
+pub fn explained(
+    source: &Source,
+    error: anyhow::Error,
+    of_several: bool,
+) -> anyhow::Result<Explanation> {
+    let Some(text) = text(source) else {
+        return Err(error);
+    };
+    let name = of_several.then(|| source.to_string());
+    explain(&text, name.as_deref())
+        .ok_or_else(|| anyhow::anyhow!("{error:#}. As a text: {LOOKED_FOR}"))
+}
