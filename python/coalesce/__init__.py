@@ -5,6 +5,7 @@
     coalesce.record()  # before the first tensor on a GPU; leaves a snapshot when memory runs out
     print(coalesce.advise("snapshot-rank0.pickle").text)
     print(coalesce.diff("before.pickle", "after.pickle").text)
+    print(coalesce.explain(error).text)  # an out-of-memory error, or the end of a log
 
 `coalesce.transformers.OomReport` and `coalesce.lightning.OomReport` are callbacks that record and,
 if a training dies of an out-of-memory error, write the report.
@@ -14,6 +15,7 @@ Reading files needs nothing but this package. Only record() and the callbacks im
 
 from ._advice import Advice, JobAdvice, RankNeeds, advise
 from ._difference import Difference, diff
+from ._explain import Explanation, explain
 from ._program import CoalesceError
 from ._record import Recording, record
 
@@ -21,11 +23,13 @@ __all__ = [
     "Advice",
     "CoalesceError",
     "Difference",
+    "Explanation",
     "JobAdvice",
     "RankNeeds",
     "Recording",
     "advise",
     "diff",
+    "explain",
     "record",
 ]
 

@@ -1,8 +1,7 @@
 """advise(): why a program ran out of memory, and which settings help."""
 
 import os
-import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union, overload
 
@@ -18,19 +17,16 @@ class _Advised:
     settings: Optional[str]
     text: str
 
-    @property
-    def command(self) -> Optional[str]:
-        """The shell command that applies the settings; None if nothing is to be changed."""
-        if self.settings is None:
-            return None
-        if not self.settings:
-            return f"unset {VARIABLE}"
-        return f"export {VARIABLE}={shlex.quote(self.settings)}"
+    command: Optional[str]
 
     @property
     def environment(self) -> Optional[str]:
         """The line `NAME=VALUE` for an environment file; None if nothing is to be changed."""
-        return None if self.settings is None else f"{VARIABLE}={self.settings}"
+        if self.settings is None or self.command is None:
+            return None
+        variable = self.command.rsplit("export ", 1)[-1].split("=", 1)[0]
+        is_set = "export " in self.command
+        return f"{variable if is_set else VARIABLE}={self.settings}"
 
     def __str__(self) -> str:
         return self.text
@@ -50,6 +46,9 @@ class Advice(_Advised):
     settings: Optional[str]
     """The value of PYTORCH_CUDA_ALLOC_CONF to set, empty for the defaults; None if nothing is to be
     changed."""
+    command: Optional[str]
+    """The shell command that applies the settings, with the variable that the program's PyTorch reads;
+    None if nothing is to be changed."""
     available_bytes: int
     """What the program may reserve, at least."""
     needs_bytes: Optional[int]
@@ -96,6 +95,10 @@ class RankNeeds:
     """Under its current settings."""
     then_bytes: Optional[int]
     """Under the settings for all ranks."""
+    holds_bytes: Optional[int]
+    """What the rank holds at its peak under its current settings; None if it does not complete."""
+    holds_then_bytes: Optional[int]
+    """The same under the settings for all ranks."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class JobAdvice(_Advised):
     settings: Optional[str]
     """The value of PYTORCH_CUDA_ALLOC_CONF to set, empty for the defaults; None if nothing is to be
     changed."""
+    command: Optional[str]
+    """The shell command that applies the settings; None if nothing is to be changed."""
     worst: int
     """The index of the rank that needs most memory."""
     needs: Tuple[RankNeeds, ...]
@@ -190,6 +195,7 @@ def _advice(output: _program.Output) -> Advice:
         kind=answer["kind"],
         cause=answer["cause"],
         settings=answer["conf"],
+        command=answer["command"],
         available_bytes=answer["available_bytes"],
         needs_bytes=answer["needs_bytes"],
         spare_bytes=answer["spare_bytes"],
@@ -204,10 +210,11 @@ def _advice(output: _program.Output) -> Advice:
 
 def _job(output: _program.Output) -> JobAdvice:
     job = output.json
-    needs = ("rank", "available_bytes", "current_bytes", "then_bytes")
+    needs = [name.name for name in fields(RankNeeds)]
     return JobAdvice(
         verdict=job["sentences"][0],
         settings=job["conf"],
+        command=job["command"],
         worst=job["worst"],
         needs=tuple(RankNeeds(**{name: rank[name] for name in needs}) for rank in job["needs"]),
         sentences=tuple(job["sentences"]),

@@ -6,8 +6,8 @@ from typing import Callable, Iterator, List, Optional, Type
 
 from ._text import printable
 
-# Returns what is to be said, nothing if nothing is known.
-Explain = Callable[[], List[str]]
+# Returns what is to be said of an error, nothing if nothing is known.
+Explain = Callable[[BaseException], List[str]]
 
 # The attribute of an error that holds its lines. A reference from here to the error would keep the
 # tensors in its traceback alive.
@@ -50,9 +50,10 @@ def _lines_of(error: BaseException, explain: Explain) -> List[str]:
         if hasattr(one, _LINES):
             lines = getattr(one, _LINES)
             return lines
-    if not any(map(_is_out_of_memory, _chain(error))):
+    cause = next(filter(_is_out_of_memory, _chain(error)), None)
+    if cause is None:
         return []
-    lines = [f"coalesce: {printable(line)}" for line in explain()]
+    lines = [f"coalesce: {printable(line)}" for line in explain(cause)]
     setattr(error, _LINES, lines)
     return lines
 

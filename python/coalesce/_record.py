@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Callable, List, Optional, Type, Union
 
 from . import _death, _process
+from ._explain import at_death
 from ._program import CoalesceError, replaced, typed
 
 MAX_ENTRIES = 1_000_000
@@ -111,12 +112,12 @@ class Recording:
             _death.annotate(error, self._explain)
         self.stop()
 
-    def _explain(self) -> List[str]:
-        """What to say of the newest failed request."""
+    def _explain(self, error: BaseException) -> List[str]:
+        """What to say of the newest failed request: what its text proves, and how to learn more; or the report."""
         path = self.oom_path
         if path is None:
             return []
-        return steps(path) if self._report is None else self._report(path)
+        return at_death(error) + steps(path) if self._report is None else self._report(path)
 
     def _write(self, path: Path, process: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,11 +173,11 @@ def _observe(torch: Any) -> None:
         _is_observing = True
 
 
-def _explain() -> List[str]:
+def _explain(error: BaseException) -> List[str]:
     """What to say when the process dies: a report if one of the recordings makes one."""
     newest_first = reversed([it for it in _active if it.oom_path is not None])
     best = max(newest_first, key=lambda it: it._report is not None, default=None)
-    return [] if best is None else best._explain()
+    return [] if best is None else best._explain(error)
 
 
 def _out_of_memory(device: int, _requested: int, allowed: int, *_: int) -> None:

@@ -162,7 +162,8 @@ with coalesce.record():
         done = self.run_program(TENSORS + code)
         self.assertEqual(done.returncode, 1, done.stderr)
         snapshot = self.folder.resolve() / "snapshot-rank0.pickle"
-        named, command = self.lines(done)
+        proved, named, command = self.lines(done)
+        self.assertIn("The process limits itself to 512.0 MiB", proved)
         self.assertEqual(named, f"coalesce: Snapshot: {snapshot}")
         self.assertTrue(command.endswith(f": coalesce advise {snapshot}"), command)
         found = coalesce.advise(snapshot, time_limit=0)

@@ -130,13 +130,14 @@ class Checker:
             command = self.page.text_content("#command")
             self.check(f"the command sets {conf}", conf in command)
         rows = self.page.locator("#settings tbody tr").all()
-        self.check("as many settings as in the advice", len(rows) == len(advice["ranking"]))
+        own = [one for one in advice["others"] if one["policy"] == "quilt" and one["on_device"]]
+        self.check("as many settings as in the advice, and quilt", len(rows) == len(advice["ranking"]) + len(own))
         for row, ranked in zip(rows, advice["ranking"]):
             cells = row.locator("td").all_text_contents()
             expected = [
                 ranked["conf"] or "default settings",
                 amount(ranked["least_capacity_bytes"]),
-                amount(ranked["peak_reserved_bytes"]),
+                amount((ranked if ranked["on_device"]["ooms"] else ranked["on_device"])["peak_reserved_bytes"]),
                 str(ranked["on_device"]["retries"]),
                 f"{ranked['on_device']['driver_time_ns'] / 1e6:.1f} ms",
             ]
@@ -185,6 +186,39 @@ class Checker:
         self.check("the button is expanded and keeps the focus", expanded and focused == "more")
         self.page.keyboard.press("Space")
         self.check(f"ten holders again: {rows.count()}", rows.count() == 10)
+
+
+def a_text(checker: Checker, coalesce: list[str]) -> None:
+    """A pasted error is answered as by the program, and so is a log that is dropped."""
+    page = checker.page
+    error = (
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total "
+        "capacity of 8.00 GiB of which 512.00 MiB is free. Of the allocated memory 3.00 GiB is allocated by "
+        "PyTorch, and 4.00 GiB is reserved by PyTorch but unallocated."
+    )
+    command = [*coalesce, "advise", "--json", "-"]
+    done = subprocess.run(command, check=True, input=error.encode(), stdout=subprocess.PIPE)
+    found = json.loads(done.stdout)
+
+    def is_answered(how: str) -> None:
+        page.locator("#answer", has_text="because of fragmentation").wait_for(timeout=60_000)
+        text = page.text_content("#answer")
+        for sentence in found["failures"][0]["sentences"]:
+            checker.check(f"{how}: the answer contains: {sentence}", sentence.replace("`", "") in text)
+        checker.check(f"{how}: the command", page.text_content("#command") == found["command"])
+
+    page.fill("#text", error)
+    is_answered("pasted")
+    checker.narrow_and_wide("a pasted error")
+    checker.shot("pasted")
+    page.fill("#text", "no figures at all")
+    page.locator("#error", has_text="no memory figures found").wait_for(timeout=60_000)
+    page.fill("#text", "")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "train.log")
+        log.write_text(error)
+        checker.drop(log)
+        is_answered("dropped")
 
 
 def one_snapshot(checker: Checker, coalesce: list[str]) -> None:

@@ -120,9 +120,7 @@ pub fn explain(text: &str, file: Option<&str>) -> Option<Explanation> {
     if judged.is_empty() && states.is_empty() && remarks.is_empty() {
         return None;
     }
-    let helped = judged
-        .iter()
-        .find(|(_, judgement)| may_help(judgement.situation));
+    let helped = judged.iter().find(|(_, judgement)| judgement.may_help);
     let expandable = helped.map(|(message, _)| Expandable::of(message.platform, message.releases));
     let (command, settings) =
         expandable.map_or((None, Vec::new()), |found| (found.command, found.remarks));
@@ -147,11 +145,6 @@ pub fn explain(text: &str, file: Option<&str>) -> Option<Explanation> {
     })
 }
 
-/// Whether settings can help in a situation.
-fn may_help(situation: Situation) -> bool {
-    matches!(situation, Situation::Fragmentation | Situation::JustEnough)
-}
-
 fn failure(
     (message, judgement): (Message, claims::Judgement),
     file: Option<&str>,
@@ -165,7 +158,7 @@ fn failure(
         releases: message.releases.range(),
         situation: judgement.situation,
         figures: figures
-            .map(|(&figure, amount)| (figure, amount.bytes()))
+            .map(|(&figure, amount)| (figure, amount.stated))
             .collect(),
         sentences: judgement.sentences,
     }
@@ -173,19 +166,13 @@ fn failure(
 
 fn unknown(judged: &[(Message, claims::Judgement)]) -> Vec<String> {
     let mut unknown = Vec::new();
-    if judged
-        .iter()
-        .any(|(_, judgement)| may_help(judgement.situation))
-    {
+    if judged.iter().any(|(_, judgement)| judgement.may_help) {
         unknown.push(
             "whether the free pieces can be joined, and which setting does it at what cost"
                 .to_owned(),
         );
     }
-    if judged
-        .iter()
-        .any(|(message, _)| message.allocated().is_some())
-    {
+    if judged.iter().any(|(message, _)| message.live().is_some()) {
         unknown.push("which tensors and which lines of the program hold the memory".to_owned());
     }
     unknown

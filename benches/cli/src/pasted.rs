@@ -32,8 +32,27 @@ fn text(source: &Source) -> Option<String> {
         Source::Memory(_, bytes) => bytes.as_ref().to_vec(),
         Source::StandardInput => return None,
     };
-    // Logs often have a few bytes that are not UTF-8. Compressed and binary files have zeros.
-    (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    decoded(&bytes)
+}
+
+/// The text that bytes are: UTF-8, or UTF-16 with its mark, which Windows' PowerShell writes. Logs often have a few bytes that
+/// are neither; compressed and binary files have many zeros.
+fn decoded(bytes: &[u8]) -> Option<String> {
+    /// Of so many bytes, one may be zero.
+    const PER_ZERO: usize = 1000;
+    let utf16 = |decode: fn([u8; 2]) -> u16| {
+        let (pairs, _) = bytes.as_chunks::<2>();
+        String::from_utf16_lossy(&pairs.iter().map(|&pair| decode(pair)).collect::<Vec<_>>())
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => Some(utf16(u16::from_le_bytes)),
+        [0xfe, 0xff, ..] => Some(utf16(u16::from_be_bytes)),
+        _ => {
+            let zeros = bytes.iter().filter(|&&byte| byte == 0).count();
+            let is_text = zeros <= bytes.len() / PER_ZERO;
+            is_text.then(|| String::from_utf8_lossy(bytes).into_owned())
+        }
+    }
 }
 
 /// What a source that is no recording says as a text, with its name where there are several.

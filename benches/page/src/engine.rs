@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use coalesce_advisor::conditions::Given;
 use coalesce_advisor::difference::{Compared, Difference};
+use coalesce_advisor::texts::{LOOKED_FOR, explain};
 use coalesce_advisor::view::{Frames, View};
 use coalesce_advisor::{Advice, Aim, Evidence, Goal, Opened, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
@@ -29,6 +30,11 @@ pub enum Request {
     Advise {
         /// How long to search; 0 for no limit.
         seconds: f64,
+    },
+    /// The reply is what `coalesce advise --json` prints for a text, such as the end of a log.
+    Explain {
+        /// The text.
+        text: String,
     },
     /// The reply is what `coalesce diff --json` prints for two files.
     Diff {
@@ -89,6 +95,7 @@ impl Engine {
         match request {
             Request::Open { capacity } => self.open(capacity),
             Request::Advise { seconds } => self.advise(seconds),
+            Request::Explain { text } => shown(&explain(&text, None).context(LOOKED_FOR)?),
             Request::Diff { before, after } => {
                 let [before, after] = [self.compared(before)?, self.compared(after)?];
                 shown(&Difference::between(&before, &after)?)

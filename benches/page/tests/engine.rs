@@ -29,6 +29,20 @@ fn a_snapshot_is_advised_on() {
 }
 
 #[test]
+fn a_text_is_explained() {
+    let text = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 0 bytes is \
+                free. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 4.00 GiB is reserved by PyTorch but \
+                unallocated.";
+    let explain = |text: &str| Request::Explain {
+        text: text.to_owned(),
+    };
+    let found = asked(&mut Engine::default(), &explain(text));
+    assert_eq!(found["failures"][0]["situation"], "fragmentation");
+    let error = ask(&mut Engine::default(), &explain("no figures")).unwrap_err();
+    assert!(error.to_string().starts_with("no memory figures found"));
+}
+
+#[test]
 fn a_view_begins_with_its_description_and_refers_to_the_frames() {
     let mut engine = with_snapshot();
     let view = Request::View {

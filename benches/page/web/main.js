@@ -4,10 +4,15 @@ import { Engine } from './engine.js';
 import { details } from './evidence.js';
 import { Explorer, fill } from './explorer.js';
 import { by, settingsName, shown } from './format.js';
-import { answer, settings } from './tables.js';
+import { answer, explanation, settings } from './tables.js';
 
 /** What the page shows. */
 const state = { files: [], engine: null };
+
+/** The parts of the page that an analysis fills. */
+const PARTS = ['answer', 'settings', 'explore', 'details', 'error'];
+/** Larger files are no texts that a person would read. */
+const LONGEST_TEXT = 4 * 2 ** 20;
 
 function status(text) { by('status').textContent = text; }
 
@@ -21,7 +26,7 @@ const secondsSince = (moment) => (performance.now() - moment) / 1000;
 /** Reads the files and shows the answer. */
 async function analyse() {
   state.engine?.cancel();
-  for (const id of ['answer', 'settings', 'explore', 'details', 'error']) by(id).hidden = true;
+  for (const id of PARTS) by(id).hidden = true;
   const begun = performance.now();
   status('Starting …');
   const engine = new Engine((count) => { if (engine === state.engine) status(`Replays: ${count}`); });
@@ -52,9 +57,32 @@ async function analyse() {
   } catch (error) {
     if (engine !== state.engine) return;
     status('');
-    fail(error);
+    const [file, ...others] = state.files;
+    // What is no recording may be a log.
+    if (file && !others.length && file.size <= LONGEST_TEXT) await explain(await file.text(), error);
+    else fail(error);
   } finally {
     if (engine === state.engine) by('cancel').hidden = true;
+  }
+}
+
+/** Shows what the figures in a text prove; fails with `otherwise`, if given, where it has none. */
+async function explain(text, otherwise = null) {
+  state.engine?.cancel();
+  for (const id of PARTS) by(id).hidden = true;
+  const engine = new Engine(() => {});
+  state.engine = engine;
+  state.files = [];
+  by('again').disabled = true;
+  status('Reading the text …');
+  try {
+    await engine.ready;
+    fill('answer', explanation(await engine.ask({ ask: 'explain', text })));
+    status('Done.');
+  } catch (error) {
+    if (engine !== state.engine) return;
+    status('');
+    fail(otherwise ?? error);
   }
 }
 
@@ -73,6 +101,7 @@ function take(files) {
   analyse();
 }
 
+by('text').oninput = () => { if (by('text').value.trim()) explain(by('text').value); };
 by('files').onchange = () => take(by('files').files);
 by('input').onsubmit = (event) => { event.preventDefault(); analyse(); };
 by('cancel').onclick = () => {

@@ -141,7 +141,13 @@ impl<'a> Search<'a> {
                 Some((finding.rule, self.generator.read(conf)))
             })
             .collect();
-        self.try_all(confs.iter().map(|(_, candidate)| candidate.clone()));
+        let beside = confs.iter().filter_map(|(_, (settings, _))| {
+            let beside = self.generator.expandable_beside(settings.as_ref()?)?;
+            Some((Some(beside.clone()), beside.to_string()))
+        });
+        let beside: Vec<Candidate> = beside.collect();
+        let found = confs.iter().map(|(_, candidate)| candidate.clone());
+        self.try_all(found.chain(beside));
         for tried in &mut self.tried {
             let same = confs.iter().filter(|(_, (_, conf))| *conf == tried.conf);
             tried.suggested_by = same.map(|(rule, _)| *rule).collect();

@@ -5,6 +5,8 @@ use std::ops::{Add, Sub};
 /// An amount that a text states. It is rounded there, so that only bounds of it are known, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(super) struct Amount {
+    /// What it states.
+    pub stated: u64,
     /// At least so much.
     pub least: u64,
     /// At most so much.
@@ -31,6 +33,7 @@ impl Amount {
     /// An exact amount.
     pub fn exactly(bytes: u64) -> Self {
         Self {
+            stated: bytes,
             least: bytes,
             most: bytes,
         }
@@ -59,6 +62,7 @@ impl Amount {
             }
         };
         Some(Self {
+            stated: bytes(scaled / parts),
             least: bytes((scaled / parts).saturating_sub(below)),
             most: bytes((scaled / parts).saturating_add(above)),
         })
@@ -84,11 +88,6 @@ impl Amount {
         Self::of(number.get(digits..)?.trim_start_matches('.'), unit)
     }
 
-    /// The amount in bytes, if the text were exact.
-    pub fn bytes(self) -> u64 {
-        self.least + (self.most - self.least) / 2
-    }
-
     /// Whether it is more than another, however both were rounded.
     pub fn exceeds(self, other: Self) -> bool {
         self.least > other.most
@@ -105,6 +104,7 @@ impl Add for Amount {
 
     fn add(self, other: Self) -> Self {
         Self {
+            stated: self.stated.saturating_add(other.stated),
             least: self.least.saturating_add(other.least),
             most: self.most.saturating_add(other.most),
         }
@@ -117,6 +117,7 @@ impl Sub for Amount {
 
     fn sub(self, other: Self) -> Self {
         Self {
+            stated: self.stated.saturating_sub(other.stated),
             least: self.least.saturating_sub(other.most),
             most: self.most.saturating_sub(other.least),
         }
@@ -131,7 +132,7 @@ mod tests {
     fn amounts_are_known_up_to_their_rounding() {
         let gib = 1_u64 << 30;
         let amount = Amount::at_start("35.60gib.gpu0has").unwrap();
-        assert_eq!(amount.bytes(), gib * 356 / 10);
+        assert_eq!(amount.stated, gib * 356 / 10);
         assert_eq!(amount.most - amount.least, gib / 100 / 2 * 2);
         assert_eq!(
             Amount::at_end("ofwhich607.00kib"),

@@ -49,7 +49,8 @@ fn without_colours(text: &str) -> String {
 /// The rank that the prefix of a line names, and the rest.
 fn without_prefix(line: &str) -> (Option<u32>, &str) {
     let mut rank = None;
-    let mut rest = line.trim();
+    // Quoted lines of a mail or a chat.
+    let mut rest = line.trim().trim_start_matches(['>', '#', ' ']);
     while let Some((prefix, after)) = prefix(rest) {
         rank = rank.or_else(|| rank_in(prefix));
         rest = after.trim_start_matches([':', ' ', '\t', '|']);
@@ -126,7 +127,19 @@ mod tests {
             "|  Active memory  |  1 MiB |",
             "a line\r\n\r\nand another",
         ];
-        insta::assert_snapshot!(shown(&logs.join("\n")), @"");
+        insta::assert_snapshot!(shown(&logs.join("\n")), @r#"
+        Some(1) torch.OutOfMemoryError: CUDA out of memory.
+        Some(3) RuntimeError: HIP out of memory.
+        None no memory
+        None CUDA out of memory.
+        Some(5) RuntimeError
+        None RuntimeError: CUDA out of memory.
+        None Tried to allocate
+        None (GPU 0; 15.90 GiB total capacity)
+        None |  Active memory  |  1 MiB |
+        None a line
+        None and another
+        "#);
     }
 
     #[test]

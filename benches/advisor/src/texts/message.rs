@@ -25,9 +25,22 @@ pub enum Platform {
     Npu,
     /// PyTorch on Apple's devices.
     Mps,
+    /// An extension of PyTorch for other devices.
+    Other,
 }
 
 impl Platform {
+    /// The tool that shows who holds a device.
+    pub fn tool(self) -> &'static str {
+        match self {
+            Self::Cuda => "nvidia-smi",
+            Self::Rocm => "rocm-smi",
+            Self::Xpu => "xpu-smi",
+            Self::Npu => "npu-smi",
+            Self::Mps | Self::Other => "the tool of the system",
+        }
+    }
+
     /// The name in a sentence.
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +49,7 @@ impl Platform {
             Self::Xpu => "XPU",
             Self::Npu => "NPU",
             Self::Mps => "MPS",
+            Self::Other => "this platform",
         }
     }
 }
@@ -56,33 +70,39 @@ pub(super) struct Message {
     pub releases: Releases,
 }
 
-/// How messages begin, in compact form.
-const BEGINNINGS: [&str; 3] = ["outofmemory", "triedtoallocate", "wouldexceedallowedmemory"];
+/// What messages have once, in compact form. Of a message that a person cut, the rest may be there.
+const MPS: &str = "outofmemory(mps";
+const REQUEST: &str = "triedtoallocate";
+const ASYNC: &str = "wouldexceedallowedmemory";
+const CAPACITY: &str = "totalcapac";
 /// A message has at most so many bytes in compact form, without the advice at its end.
 const LONGEST: usize = 1200;
-/// A beginning within so many bytes of another belongs to the same message.
-const SAME: usize = 200;
+/// `(GPU 0; 15.90 GiB` has at most so many bytes in compact form.
+const CUT: usize = 24;
+/// The parts of a message that the allocators write first are within so many bytes.
+const HEAD: usize = 250;
 
 impl Message {
     pub fn get(&self, figure: Figure) -> Option<Amount> {
         self.figures.get(&figure).copied()
     }
 
-    /// What live tensors hold.
-    pub fn allocated(&self) -> Option<Amount> {
-        self.get(Figure::Allocated)
+    /// What live tensors hold. The figure in the message includes free blocks of private pools.
+    pub fn live(&self) -> Option<Amount> {
+        let private = self.get(Figure::Private).unwrap_or_default();
+        Some(self.get(Figure::Allocated)? - private)
     }
 
     /// What the allocator holds, for tensors or not.
     pub fn held(&self) -> Option<Amount> {
         let stated = self.get(Figure::Reserved);
-        stated.or_else(|| Some(self.allocated()? + self.get(Figure::Unallocated)?))
+        stated.or_else(|| Some(self.get(Figure::Allocated)? + self.get(Figure::Unallocated)?))
     }
 
-    /// What the allocator holds and no tensor uses.
+    /// What the allocator holds and no tensor uses, outside of private pools.
     pub fn cached(&self) -> Option<Amount> {
         let stated = self.get(Figure::Unallocated);
-        stated.or_else(|| Some(self.get(Figure::Reserved)? - self.allocated()?))
+        stated.or_else(|| Some(self.get(Figure::Reserved)? - self.get(Figure::Allocated)?))
     }
 }
 
@@ -94,17 +114,7 @@ pub(super) fn messages(lines: &[Line]) -> Vec<Message> {
         starts.push((text.len(), line.rank));
         text.push_str(&compact([line.text.as_str()]));
     }
-    let mut begins: Vec<usize> = BEGINNINGS
-        .iter()
-        .flat_map(|beginning| text.match_indices(beginning).map(|(place, _)| place))
-        .collect();
-    begins.sort_unstable();
-    begins.dedup_by(|later, earlier| {
-        let between = text.get(*earlier..*later).unwrap_or_default();
-        // `CUDA out of memory. Tried to allocate` is one beginning, and so is what stands between its figures.
-        let is_same = *later - *earlier < SAME && !between.contains("triedtoallocate");
-        is_same && !between.contains("pytorch")
-    });
+    let begins = begins(&text);
     let mut found: Vec<Message> = Vec::new();
     for (index, &begin) in begins.iter().enumerate() {
         let next = begins.get(index + 1).copied().unwrap_or(text.len());
@@ -120,6 +130,40 @@ pub(super) fn messages(lines: &[Line]) -> Vec<Message> {
         }
     }
     found
+}
+
+/// Where messages begin in a compact text.
+fn begins(text: &str) -> Vec<usize> {
+    let parts = [MPS, REQUEST, ASYNC, CAPACITY];
+    let places = |part: &'static str| {
+        text.match_indices(part)
+            .map(move |(place, _)| (place, part))
+    };
+    let mut places: Vec<(usize, &str)> = parts.into_iter().flat_map(places).collect();
+    places.sort_unstable();
+    let mut begins: Vec<usize> = Vec::new();
+    // The parts that the message that began last has.
+    let mut seen: Vec<&str> = Vec::new();
+    for (place, part) in places {
+        let is_near = begins.last().is_some_and(|&begin| place < begin + HEAD);
+        // Apple's message ends with the request, the others begin with it.
+        let may_follow = match part {
+            CAPACITY => true,
+            REQUEST => seen.contains(&MPS),
+            _ => false,
+        };
+        if !(is_near && may_follow && !seen.contains(&part)) {
+            let before = begins.last().copied().unwrap_or(0);
+            begins.push(match part {
+                // The figure stands before it, where a person cut the beginning.
+                CAPACITY => floor(text, before.max(place.saturating_sub(CUT))),
+                _ => place,
+            });
+            seen.clear();
+        }
+        seen.push(part);
+    }
+    begins
 }
 
 /// The nearest boundary of characters at or before a place.
@@ -155,24 +199,33 @@ fn message(text: &str, begin: usize, end: usize, rank: Option<u32>) -> Message {
     }
     let phrases = PHRASES.iter().filter(|phrase| phrase.is_in(&around));
     phrases.for_each(|phrase| known.narrow(phrase));
+    let platform = platform(before, body);
+    // The others followed later, or word theirs themselves.
+    let is_pytorchs = matches!(platform, Platform::Cuda | Platform::Rocm);
     Message {
-        platform: platform(before, body),
+        platform,
         rank,
         device: device(body),
         figures,
         processes,
-        releases: known.releases(),
+        releases: if is_pytorchs {
+            known.releases()
+        } else {
+            Releases::default()
+        },
     }
 }
 
 fn platform(before: &str, body: &str) -> Platform {
     let names = [
-        ("hip", Platform::Rocm),
-        ("xpu", Platform::Xpu),
-        ("npu", Platform::Npu),
-        ("mpsbackend", Platform::Mps),
+        ("hipoutofmemory", Platform::Rocm),
+        ("xpuoutofmemory", Platform::Xpu),
+        ("npuoutofmemory", Platform::Npu),
+        ("mluoutofmemory", Platform::Other),
+        ("gcuoutofmemory", Platform::Other),
+        ("cnrtoutofmemory", Platform::Other),
     ];
-    let named = names.into_iter().find(|(name, _)| before.ends_with(name));
+    let named = names.into_iter().find(|(name, _)| before.contains(name));
     match named {
         Some((_, platform)) => platform,
         None if body.contains("(npu") => Platform::Npu,
@@ -184,7 +237,7 @@ fn platform(before: &str, body: &str) -> Platform {
 
 /// The number of the device: `GPU 0 has`, `(NPU 3;`, `on device 0`.
 fn device(body: &str) -> Option<u32> {
-    let names = ["gpu", "npu", "xpu", "ondevice"];
+    let names = ["gpu", "npu", "xpu", "mlu", "gcu", "ondevice"];
     let numbers = names.iter().filter_map(|name| {
         let (_, rest) = body.split_once(name)?;
         let end = rest.find(|c: char| !c.is_ascii_digit())?;

@@ -15,7 +15,7 @@ pub(super) struct State {
 
 /// All tables in a text.
 pub(super) fn states(lines: &[Line]) -> Vec<State> {
-    let readers: [fn(&[Line]) -> Vec<State>; 4] = [summaries, stats, nvidia, rocm];
+    let readers: [fn(&[Line]) -> Vec<State>; 5] = [summaries, stats, nvidia, rocm, deepspeed];
     readers.iter().flat_map(|read| read(lines)).collect()
 }
 
@@ -37,7 +37,7 @@ impl Counters {
     }
 
     fn sentences(&self) -> Vec<String> {
-        let of = |amount: Amount| shown(amount.bytes());
+        let of = |amount: Amount| shown(amount.stated);
         let mut sentences = Vec::new();
         for (index, when) in ["", "At their peaks, "].into_iter().enumerate() {
             let at = |pair: [Option<Amount>; 2]| pair.get(index).copied().flatten();
@@ -63,10 +63,19 @@ impl Counters {
             ));
         }
         let [Some(reserved), _] = self.reserved else {
+            let allocated =
+                self.allocated[0].map(|allocated| format!("Tensors hold {}.", of(allocated)));
+            sentences.extend(allocated);
             return sentences;
         };
+        if reserved.most == 0 {
+            return vec![
+                "PyTorch holds nothing in the process that printed this: the figures are of one process and one device."
+                    .to_owned(),
+            ];
+        }
         if let (Some(active), Some(allocated)) = (self.active[0], self.allocated[0])
-            && active.least.saturating_sub(allocated.most) > reserved.bytes() / 20
+            && active.least.saturating_sub(allocated.most) > reserved.stated / 20
         {
             sentences.push(format!(
                 "{} was freed, but waits for other streams (active beyond allocated).",
@@ -74,7 +83,7 @@ impl Counters {
             ));
         }
         if let (Some(requested), Some(allocated)) = (self.requested[0], self.allocated[0])
-            && allocated.least.saturating_sub(requested.most) > reserved.bytes() / 20
+            && allocated.least.saturating_sub(requested.most) > reserved.stated / 20
         {
             sentences.push(format!(
                 "{} is lost to rounding of sizes (allocated beyond requested).",
@@ -82,7 +91,7 @@ impl Counters {
             ));
         }
         if let Some(split) = self.inactive_split[0]
-            && split.least > reserved.bytes() / 20
+            && split.least > reserved.stated / 20
         {
             sentences.push(format!(
                 "{} of what is cached lies in partly used segments (non-releasable): empty_cache() cannot return it.",
@@ -182,7 +191,7 @@ fn stats(lines: &[Line]) -> Vec<State> {
 
 /// What a driver's tool says of a device.
 fn of_driver(title: String, used: Amount, total: Amount) -> State {
-    let of = |amount: Amount| shown(amount.bytes());
+    let of = |amount: Amount| shown(amount.stated);
     State {
         title,
         sentences: vec![format!(
@@ -193,6 +202,28 @@ fn of_driver(title: String, used: Amount, total: Amount) -> State {
             of(total - used)
         )],
     }
+}
+
+/// DeepSpeed's `see_memory_usage` (deepspeed/runtime/utils.py): the last line of several. Its GB are 2³⁰ bytes, and the peak of
+/// what is cached is rounded to a whole number.
+fn deepspeed(lines: &[Line]) -> Vec<State> {
+    let last = lines.iter().rev().find_map(|line| {
+        let text = compact([line.text.as_str()]);
+        let value = |name: &str| Amount::at_start(text.split_once(name)?.1);
+        let (allocated, reserved) = (value("gbca")?, value("gbmax_ca"));
+        let now = text
+            .split_once("ma")
+            .and_then(|(_, rest)| Amount::at_start(rest));
+        Some(Counters {
+            allocated: [now, value("max_ma")],
+            reserved: [Some(allocated), reserved],
+            ..Counters::default()
+        })
+    });
+    let title = Some("DeepSpeed's see_memory_usage, last line".to_owned());
+    last.and_then(|counters| state(title, counters))
+        .into_iter()
+        .collect()
 }
 
 /// `nvidia-smi`, and `nvidia-smi -q -d MEMORY`.

@@ -23,7 +23,8 @@ pub enum Figure {
     Unallocated,
     /// Held by the allocator, for tensors or not.
     Reserved,
-    /// The part of what tensors hold that lies in private pools, such as those of CUDA graphs.
+    /// The part of [`Figure::Allocated`] that lies in free blocks of private pools, such as those of CUDA graphs, which serve
+    /// no other request (c10/cuda/CUDACachingAllocator.cpp, `allocated_in_private_pools`).
     Private,
     /// What the process may reserve.
     Allowed,
@@ -116,7 +117,7 @@ pub(super) const WORDINGS: [Wording; 23] = [
     in_releases(
         Figure::Private,
         "with {} allocated in private pools",
-        Some((2, 2)),
+        Some((2, 4)),
         None,
     ),
     always(Figure::Allowed, "{} allowed"),
@@ -159,7 +160,7 @@ pub(super) const PHRASES: [Wording; 4] = [
     in_releases(
         Figure::Request,
         "torch.OutOfMemoryError",
-        Some((2, 5)),
+        Some((2, 4)),
         None,
     ),
 ];

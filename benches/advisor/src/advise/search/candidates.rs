@@ -81,6 +81,16 @@ impl CandidateGenerator {
         }
     }
 
+    /// Expandable segments with what other settings keep, if that is not what the current ones do: the finding that a limit of
+    /// one's own is too low removes it, and the program is then like any other.
+    pub fn expandable_beside(&self, settings: &CandidateSettings) -> Option<CandidateSettings> {
+        (settings.kept != self.kept && !settings.expandable).then(|| CandidateSettings {
+            kept: settings.kept.clone(),
+            expandable: true,
+            ..CandidateSettings::default()
+        })
+    }
+
     /// The candidate with these settings, which lack those that the simulated release does not know.
     pub fn read(&self, conf: &str) -> (Option<CandidateSettings>, String) {
         let all: Vec<&str> = once(conf)

@@ -64,6 +64,24 @@ export function answer(advice) {
   ];
 }
 
+/** What the figures in a text prove. */
+export function explanation({ failures, states, remarks, command, settings: about, unknown, next }) {
+  const named = ({ rank, device, sentences: [lead, ...others] }) => {
+    const who = failures.length < 2 ? '' : rank !== null ? `Rank ${rank}: ` : device !== null ? `Device ${device}: ` : '';
+    return [element('p', { className: 'lead' }, prose(who + lead)), ...paragraphs(others)];
+  };
+  return [
+    element('h2', {}, 'Answer'),
+    ...failures.flatMap(named),
+    ...paragraphs(states.map(({ title, sentences }) => `${title}: ${sentences.join(' ')}`)),
+    ...paragraphs(remarks),
+    ...(command ? [copied(command)] : []),
+    ...paragraphs(about),
+    ...paragraphs(unknown.length ? [`The text does not tell ${unknown.join('; ')}. A recording does.`] : []),
+    ...paragraphs(next.map((way) => `To record it: ${way}`)),
+  ];
+}
+
 /** The settings that were tried, the best first, and the policy of our own, which a program can run instead. */
 function ranking(advice) {
   const needs = (row) => row.least_capacity_bytes === null
