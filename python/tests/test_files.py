@@ -164,6 +164,24 @@ class Errors(unittest.TestCase):
 
 
 class Import(unittest.TestCase):
+    def test_the_text_of_an_error_is_explained(self):
+        text = (
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which "
+            "0 bytes is free. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 4.00 GiB is "
+            "reserved by PyTorch but unallocated."
+        )
+        for what in (text, RuntimeError(text)):
+            found = coalesce.explain(what)
+            self.assertEqual(found.situation, "fragmentation")
+            self.assertTrue(found.verdict.startswith("The request failed because of fragmentation"))
+            self.assertIn("expandable_segments:True", found.command)
+            self.assertIn(found.verdict.split(":")[0], found.text)
+        summary = coalesce.explain("15514MiB / 16130MiB")
+        self.assertIsNone(summary.situation)
+        self.assertIn("616.0 MiB is free", summary.verdict)
+        with self.assertRaisesRegex(coalesce.CoalesceError, "no memory figures found"):
+            coalesce.explain("KeyError: 'x'")
+
     def test_nothing_heavy_is_imported(self):
         code = (
             "import sys; import coalesce; print(coalesce.__version__); "

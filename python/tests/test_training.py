@@ -163,7 +163,7 @@ with coalesce.record():
         self.assertEqual(done.returncode, 1, done.stderr)
         snapshot = self.folder.resolve() / "snapshot-rank0.pickle"
         proved, named, command = self.lines(done)
-        self.assertIn("The process limits itself to 512.0 MiB", proved)
+        self.assertIn("The process limits itself to 0.50 GiB", proved)
         self.assertEqual(named, f"coalesce: Snapshot: {snapshot}")
         self.assertTrue(command.endswith(f": coalesce advise {snapshot}"), command)
         found = coalesce.advise(snapshot, time_limit=0)

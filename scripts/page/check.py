@@ -417,6 +417,7 @@ def main() -> int:
         timeline(checker, "page")
         two_snapshots(checker, coalesce)
         other_ways(checker)
+        a_text(checker, coalesce)
         checker.refuses_connections()
         file = arguments.shots.resolve() / "report.html"
         report(checker, coalesce, file)

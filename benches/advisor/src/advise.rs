@@ -139,7 +139,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     })?;
     let Explanation {
         check,
-        findings,
+        mut findings,
         leak,
         holdings,
         mut skipped,
@@ -184,6 +184,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
+    findings.retain(|finding| !answer.contradicts(finding));
     let mut remarks = [request.remarks, &remarks(request, &search, &skipped)].concat();
     remarks.extend(error);
     let advised = best.filter(|_| answer.kind == AnswerKind::Change);

@@ -64,7 +64,7 @@ pub fn explained(
     error: anyhow::Error,
     of_several: bool,
 ) -> anyhow::Result<Explanation> {
-    let Some(text) = text(source) else {
+    let Some(text) = text(source).filter(|text| !text.trim().is_empty()) else {
         return Err(error);
     };
     let name = of_several.then(|| source.to_string());

@@ -10,7 +10,7 @@ import { answer, explanation, settings } from './tables.js';
 const state = { files: [], engine: null };
 
 /** The parts of the page that an analysis fills. */
-const PARTS = ['answer', 'settings', 'explore', 'details', 'error'];
+const FILLED = ['answer', 'settings', 'explore', 'details', 'error'];
 /** Larger files are no texts that a person would read. */
 const LONGEST_TEXT = 4 * 2 ** 20;
 
@@ -26,7 +26,7 @@ const secondsSince = (moment) => (performance.now() - moment) / 1000;
 /** Reads the files and shows the answer. */
 async function analyse() {
   state.engine?.cancel();
-  for (const id of PARTS) by(id).hidden = true;
+  for (const id of FILLED) by(id).hidden = true;
   const begun = performance.now();
   status('Starting …');
   const engine = new Engine((count) => { if (engine === state.engine) status(`Replays: ${count}`); });
@@ -59,6 +59,7 @@ async function analyse() {
     status('');
     const [file, ...others] = state.files;
     // What is no recording may be a log.
+    by('cancel').hidden = true;
     if (file && !others.length && file.size <= LONGEST_TEXT) await explain(await file.text(), error);
     else fail(error);
   } finally {
@@ -69,7 +70,7 @@ async function analyse() {
 /** Shows what the figures in a text prove; fails with `otherwise`, if given, where it has none. */
 async function explain(text, otherwise = null) {
   state.engine?.cancel();
-  for (const id of PARTS) by(id).hidden = true;
+  for (const id of FILLED) by(id).hidden = true;
   const engine = new Engine(() => {});
   state.engine = engine;
   state.files = [];

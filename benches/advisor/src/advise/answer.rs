@@ -18,7 +18,7 @@ use super::request::{AdviceRequest, Aim};
 use super::search::{PRESENT, Search, TriedSettings};
 use super::stability::Stability;
 use super::worth::Worth;
-use crate::diagnose::Leak;
+use crate::diagnose::{Finding, Leak};
 use crate::holders::Holdings;
 
 /// The answer to what a person with this workload should do.
@@ -52,6 +52,18 @@ pub struct Answer {
     pub sentences: Vec<String>,
     /// Remarks, one sentence each: what other aims would gain, and the PyTorch version that a setting needs.
     pub also: Vec<String>,
+}
+
+impl Answer {
+    /// Whether a finding explains the failed request by fragmentation, although the program needs more than there is: its
+    /// first failure says nothing then about what helps.
+    pub(super) fn contradicts(&self, finding: &Finding) -> bool {
+        let fits = self
+            .failure
+            .as_ref()
+            .is_some_and(|failure| failure.demand_bytes() <= self.available_bytes);
+        finding.rule == "out_of_memory" && fits && self.cause == Some(FailureCause::TooMuchMemory)
+    }
 }
 
 /// What to do.
