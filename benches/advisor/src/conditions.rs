@@ -119,7 +119,10 @@ impl Given {
         let recording = input.recording.as_ref();
         let named = input.workload.conditions();
         let releases = match (self.release, recording) {
-            (Some(release), _) => Releases::given(release),
+            (Some(release), recording) => Releases {
+                is_rocm: recording.is_some_and(|one| one.releases().is_rocm),
+                ..Releases::given(release)
+            },
             (None, Some(recording)) => recording.releases(),
             (None, None) => {
                 named.map_or(Releases::REFERENCE, |named| Releases::named(named.release))

@@ -268,6 +268,7 @@ impl Known {
             from: self.since.map(release),
             before: self.until.map(release).map(Release::next),
             evidence: ReleaseEvidence::Keys,
+            is_rocm: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which settings a build of PyTorch has.
 
 use coalesce_alloc::release::{Release, v2};
-use coalesce_workloads::formats::snapshot::release::Releases;
+use coalesce_workloads::formats::snapshot::release::{ROCM_EXPANDABLE, Releases};
 
 use super::message::Platform;
 
@@ -22,9 +22,9 @@ struct Support {
     warning: Option<&'static str>,
 }
 
-/// CUDA: pytorch#96995. ROCm: pytorch#177974, disabled with a warning in every release before it. NPU: the documentation of
-/// torch_npu.
-const SUPPORTED: [Support; 3] = [
+/// CUDA: pytorch#96995. ROCm: pytorch#177974, disabled with a warning in every release before it. XPU: pytorch#166292. NPU: the
+/// documentation of torch_npu.
+const SUPPORTED: [Support; 4] = [
     Support {
         platform: Platform::Cuda,
         variable: "PYTORCH_CUDA_ALLOC_CONF",
@@ -34,11 +34,17 @@ const SUPPORTED: [Support; 3] = [
     Support {
         platform: Platform::Rocm,
         variable: "PYTORCH_HIP_ALLOC_CONF",
-        since: v2(12),
+        since: ROCM_EXPANDABLE,
         warning: Some(
             "On ROCm, hangs and crashes under expandable segments are reported (pytorch#192259, pytorch#187343): try them on \
              a short run first.",
         ),
+    },
+    Support {
+        platform: Platform::Xpu,
+        variable: "PYTORCH_ALLOC_CONF",
+        since: v2(10),
+        warning: None,
     },
     Support {
         platform: Platform::Npu,

@@ -32,7 +32,12 @@ pub struct Releases {
     pub before: Option<Release>,
     /// How the range is known.
     pub evidence: ReleaseEvidence,
+    /// Whether the build is one for AMD's devices, which lacks expandable segments before [`ROCM_EXPANDABLE`].
+    pub is_rocm: bool,
 }
+
+/// The first release with expandable segments on ROCm (pytorch#177974); earlier ones ignore the setting with a warning.
+pub const ROCM_EXPANDABLE: Release = v2(12);
 
 /// How a release is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -60,6 +65,7 @@ impl Releases {
             from: Some(release),
             before: Some(release.next()),
             evidence,
+            is_rocm: false,
         }
     }
 
@@ -115,24 +121,27 @@ impl Releases {
             from: Some(release),
             before: None,
             evidence: ReleaseEvidence::Keys,
+            is_rocm: false,
         }
     }
 
-    /// The range: `PyTorch 2.6 to 2.8`.
+    /// The range: `PyTorch 2.6 to 2.8`, `PyTorch 2.11 for ROCm`.
     #[must_use]
     pub fn range(&self) -> String {
         let last = |before: Release| Release {
             minor: before.minor.saturating_sub(1),
             ..before
         };
-        match (self.from, self.before.map(last)) {
+        let releases = match (self.from, self.before.map(last)) {
             (None, None) => "an unknown release of PyTorch".to_owned(),
             (Some(from), None) => format!("PyTorch {from} or later"),
             (None, Some(last)) => format!("PyTorch {last} or earlier"),
             (Some(from), Some(last)) if from == last => format!("PyTorch {from}"),
             (Some(from), Some(last)) if from.next() == last => format!("PyTorch {from} or {last}"),
             (Some(from), Some(last)) => format!("PyTorch {from} to {last}"),
-        }
+        };
+        let build = if self.is_rocm { " for ROCm" } else { "" };
+        format!("{releases}{build}")
     }
 
     /// The range without the releases before `from` and from `before` on. A claim that would leave nothing
@@ -147,6 +156,7 @@ impl Releases {
             from: self.from.max(from),
             before: self.before.into_iter().chain(before).min(),
             evidence: self.evidence.max(evidence),
+            is_rocm: self.is_rocm,
         };
         let is_empty = narrower.from.zip(narrower.before);
         if is_empty.is_some_and(|(from, before)| from >= before) {
@@ -255,6 +265,7 @@ impl Releases {
                 from,
                 before,
                 evidence: ReleaseEvidence::Keys,
+                is_rocm: false,
             },
         }
     }
@@ -279,11 +290,15 @@ impl Recording {
                 .narrowed(Some(since), None, ReleaseEvidence::Keys),
             None => self.written_by,
         };
-        match frames::releases(&self.stacks) {
+        let known = match frames::releases(&self.stacks) {
             Some((from, last)) => {
                 known.narrowed(Some(from), Some(last.next()), ReleaseEvidence::Stacks)
             }
             None => known,
+        };
+        Releases {
+            is_rocm: frames::are_of_rocm(&self.stacks),
+            ..known
         }
     }
 }

@@ -57,6 +57,13 @@ pub(super) fn releases(stacks: &[Stack]) -> Option<(Release, Release)> {
     Some((*first, last))
 }
 
+/// Whether a C++ function of the stacks is one that PyTorch's build for AMD's devices has renamed.
+pub(super) fn are_of_rocm(stacks: &[Stack]) -> bool {
+    let names = ["c10::hip::", "HIPCachingAllocator"];
+    let mut frames = stacks.iter().flat_map(|stack| &stack.frames);
+    frames.any(|frame| names.iter().any(|name| frame.name.contains(name)))
+}
+
 /// The index of the frame's call in [`CALLS`].
 fn call_of(frame: &Frame) -> Option<usize> {
     let is_call = |(file, name): &(&str, &str)| {

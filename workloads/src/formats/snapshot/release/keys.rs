@@ -4,17 +4,21 @@ use coalesce_alloc::release::{Release, v2};
 use coalesce_alloc::settings::keys::{KEYS, Key};
 use coalesce_alloc::settings::written;
 
-use super::Releases;
+use super::{ROCM_EXPANDABLE, Releases};
 use crate::catalog::Unknown;
 
 /// The first release that records a history as these snapshots contain it.
 const OLDEST: Release = v2(0);
 
 impl Releases {
-    /// Whether every release in the range accepts this key in a settings string. PyTorch ends a program
-    /// whose settings string contains an unknown key.
+    /// Whether every release in the range accepts this key in a settings string, and the build has what it sets. PyTorch ends
+    /// a program whose settings string contains an unknown key.
     #[must_use]
     pub fn know(&self, key: &str) -> bool {
+        let lacks_expandable = self.is_rocm && self.from.unwrap_or(OLDEST) < ROCM_EXPANDABLE;
+        if key == "expandable_segments" && lacks_expandable {
+            return false;
+        }
         Key::named(key).is_some_and(|key| {
             let is_gone = |until| self.before.is_none_or(|before| until < before);
             key.is_accepted(self.from.unwrap_or(OLDEST)) && !key.until.is_some_and(is_gone)
@@ -62,6 +66,14 @@ mod tests {
         let keys: Vec<_> = given("2.5").unknown_keys(conf).map(str::to_owned).collect();
         assert_eq!(keys, ["max_non_split_rounding_mb"]);
         assert!(given("2.6").unknown_keys(conf).next().is_none());
+        let rocm = |text: &str| Releases {
+            is_rocm: true,
+            ..given(text)
+        };
+        assert!(
+            !rocm("2.11").know("expandable_segments") && rocm("2.12").know("expandable_segments")
+        );
+        assert!(rocm("2.11").know("max_split_size_mb"));
         assert!(Releases::REFERENCE.know("large_segment_size_mb"));
         assert!(!given("2.11").know("throw_on_cudamalloc_oom"));
         assert!(!Releases::REFERENCE.know("roundup_bypass_threshold_mb"));

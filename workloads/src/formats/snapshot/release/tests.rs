@@ -12,6 +12,7 @@ fn range(from: Option<u16>, before: Option<u16>, evidence: ReleaseEvidence) -> R
         from: from.map(v2),
         before: before.map(v2),
         evidence,
+        is_rocm: false,
     }
 }
 
