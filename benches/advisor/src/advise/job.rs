@@ -130,10 +130,7 @@ pub fn one_for_all(
     };
     let by_holds = requests.iter().all(|request| request.aim == Aim::Reserved)
         && current.ranks.iter().all(|rank| rank.holds.is_some());
-    let score = |one: &Candidate| match by_holds {
-        true => most(&one.holds()),
-        false => most(&one.needs()),
-    };
+    let score = |one: &Candidate| most(&if by_holds { one.holds() } else { one.needs() });
     let holds_more = |one: &Candidate| {
         let mut pairs = one.ranks.iter().zip(&current.ranks);
         pairs.any(|(then, now)| {

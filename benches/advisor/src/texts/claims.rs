@@ -161,9 +161,10 @@ impl Judge<'_> {
         let held = self.message.held().or(self.get(Figure::Allowed))?;
         let others = capacity - free - held;
         let is_much = others.least >= capacity.stated / MUCH_PART;
-        let situation = match is_much {
-            true => Situation::OthersHold,
-            false => Situation::Unclear,
+        let situation = if is_much {
+            Situation::OthersHold
+        } else {
+            Situation::Unclear
         };
         let holds = match self.message.held() {
             Some(_) => "holds",

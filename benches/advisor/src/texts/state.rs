@@ -15,8 +15,14 @@ pub(super) struct State {
 
 /// All tables in a text.
 pub(super) fn states(lines: &[Line]) -> Vec<State> {
-    let readers: [fn(&[Line]) -> Vec<State>; 5] = [summaries, stats, nvidia, rocm, deepspeed];
-    readers.iter().flat_map(|read| read(lines)).collect()
+    let found = [
+        summaries(lines),
+        stats(lines),
+        nvidia(lines),
+        rocm(lines),
+        deepspeed(lines),
+    ];
+    found.concat()
 }
 
 /// The figures of an allocator at one moment, and their peaks.
