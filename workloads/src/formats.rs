@@ -14,6 +14,7 @@
 //! To add a format, write a module with a type that implements [`Workload`](crate::Workload), and add the
 //! first line of its files to [`open()`].
 
+mod archive;
 pub mod binary;
 mod buffered;
 pub mod compression;

@@ -124,7 +124,7 @@ impl InputFile {
             let (mut content, size) = origin.open()?;
             let compression = Compression::of(content.fill_buf()?);
             if let Some(compression) = compression {
-                content = compression.unpack(content);
+                content = compression.unpack(&origin)?;
             }
             let mut start = Vec::new();
             // An error is kept for the reader that knows what the content is, and so where the error is.

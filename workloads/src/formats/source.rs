@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coalesce_alloc::printable;
 
+use super::archive::ReadSeek;
+
 /// Where input is read from. A path converts to a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
@@ -128,6 +130,14 @@ impl Origin {
 
     pub(super) fn path(&self) -> &Path {
         self.source.path()
+    }
+
+    /// The bytes, to be read in any order.
+    pub(super) fn open_anywhere(&self) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(match &self.kept {
+            None => Box::new(BufReader::new(File::open(self.path())?)),
+            Some(bytes) => Box::new(Cursor::new(bytes.clone())),
+        })
     }
 
     /// The bytes, and their number.
