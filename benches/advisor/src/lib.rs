@@ -21,6 +21,8 @@ pub mod conditions;
 pub mod diagnose;
 pub mod difference;
 pub mod holders;
+pub mod present;
+pub mod profile;
 #[cfg(test)]
 mod invented;
 mod settings_string;

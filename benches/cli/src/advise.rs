@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use coalesce_advisor::conditions::NoHistory;
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
 use coalesce_alloc::printable::printable;
@@ -17,6 +18,8 @@ use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
 use super::input;
+use super::ranks;
+use super::recordings::{self, Answer};
 use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::styled::{BOLD, Styled};
 
@@ -31,8 +34,10 @@ use super::styled::{BOLD, Styled};
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. For several
-    /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all.
+    /// plain or compressed with gzip, xz, zstd or zip; the name of a preset; or `-` for standard input. For several
+    /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all; a folder or a
+    /// pattern such as 'job/*.pickle' names its files. Of a profiler's trace with profile_memory=True, a file of
+    /// export_memory_timeline and a snapshot without a history, the answer is what they show.
     #[arg(required = true, value_name = "WORKLOAD", value_parser = input::workload)]
     workloads: Vec<Source>,
     #[command(flatten)]
@@ -80,7 +85,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     files.try_for_each(|path| output::ensure_folder(path))?;
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let (mut workloads, unread) = open(args)?;
+    let sources = ranks::expanded(&args.workloads)?;
+    if let Some(answers) = recordings::of_profiles(&sources)? {
+        return without_replay(args, &answers);
+    }
+    let (mut workloads, presents, unread) = open(args, &sources)?;
+    if workloads.is_empty() {
+        return without_replay(args, &presents);
+    }
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
         if reading > limit / 2 {
@@ -114,14 +126,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens the workloads. Of a job, those that cannot be read are left out; a sentence for each says why.
+/// Opens the workloads. Of a job, those that cannot be replayed are left out; a sentence for each says why. If none can be
+/// replayed, there are the answers about those without a history.
 ///
 /// # Errors
 /// If none can be read.
-fn open(args: &Args) -> anyhow::Result<(Vec<Opened>, Vec<String>)> {
-    let (mut opened, mut unread) = (Vec::new(), Vec::new());
+fn open(
+    args: &Args,
+    sources: &[Source],
+) -> anyhow::Result<(Vec<Opened>, Vec<Answer>, Vec<String>)> {
+    let (mut opened, mut presents, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     let mut first = None;
-    for workload in &args.workloads {
+    for workload in sources {
         match args.conditions.open_for_reference(workload) {
             Ok(one) => opened.push(one),
             Err(error) => {
@@ -129,14 +145,35 @@ fn open(args: &Args) -> anyhow::Result<(Vec<Opened>, Vec<String>)> {
                     "One rank is left out: {}.",
                     printable(format!("{error:#}"))
                 ));
-                first.get_or_insert(error);
+                match error.downcast::<NoHistory>() {
+                    Ok(NoHistory { present, .. }) => presents.push(Answer::Present(*present)),
+                    Err(error) => _ = first.get_or_insert(error),
+                }
             }
         }
     }
     match first {
-        Some(error) if opened.is_empty() => Err(error),
-        _ => Ok((opened, unread)),
+        Some(error) if opened.is_empty() && presents.is_empty() => Err(error),
+        _ => Ok((opened, presents, unread)),
     }
+}
+
+/// Prints the answers about recordings that cannot be replayed.
+fn without_replay(args: &Args, answers: &[Answer]) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.html.is_none(),
+        "--html shows a recording that can be replayed: a snapshot with its history, or a trace"
+    );
+    let mut files = Files::checked([&args.json]);
+    if !args.json.as_deref().is_some_and(is_stdout) {
+        let pages: Vec<String> = answers.iter().map(Answer::page).collect();
+        print(&pages.join("\n"))?;
+    }
+    files.write(&args.json, |path| match answers {
+        [only] => output::write_json(path, only),
+        answers => output::write_json(path, &answers),
+    });
+    files.ended()
 }
 
 /// The settings under which the program of a snapshot runs on the smallest device.

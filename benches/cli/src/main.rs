@@ -40,6 +40,8 @@ mod history;
 mod input;
 mod markdown;
 mod output;
+mod ranks;
+mod recordings;
 mod styled;
 
 use std::process::ExitCode;

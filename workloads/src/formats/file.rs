@@ -70,6 +70,11 @@ impl FileError {
         }
     }
 
+    /// Whether the content is wrong, rather than the file unreadable.
+    pub(super) fn is_of_content(&self) -> bool {
+        self.position != Position::Unknown
+    }
+
     /// The same error with a hint behind the reason.
     pub(super) fn with_hint(self, hint: &str) -> Self {
         let reason = format!("{}; {hint}", self.reason);

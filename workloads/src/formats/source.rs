@@ -68,6 +68,18 @@ impl Source {
         }
     }
 
+    /// The same input, in memory if it can be read only once, so that it can be opened again.
+    ///
+    /// # Errors
+    /// As [`Source::read`], and if there is no such file.
+    pub fn kept(self) -> io::Result<Self> {
+        let Origin { source, kept } = Origin::of(self)?;
+        Ok(match kept {
+            Some(bytes) => Self::Memory(source.path().to_owned(), bytes),
+            None => source,
+        })
+    }
+
     /// As [`Source::read`], for text.
     ///
     /// # Errors

@@ -70,6 +70,7 @@ fn add_file(outcomes: &mut Fingerprint, bytes: Vec<u8>) {
                 }
             }
         }
+        Ok(FileContent::Profile(_)) => {}
         Ok(FileContent::Snapshot(recordings)) => {
             for recording in recordings {
                 outcomes.add(&format!(
