@@ -25,8 +25,8 @@ pub mod minimalloc;
 mod nearest;
 mod open;
 pub mod pickle;
-mod recorded;
 pub mod profile;
+mod recorded;
 pub mod rmm;
 mod scopes;
 mod sections;
@@ -38,7 +38,8 @@ use std::path::Path;
 
 use self::compression::unpacked_name;
 pub use self::file::FileError;
-pub use self::open::{DeviceSections, FileContent, READ, may_be_read, open};
+pub use self::nearest::READ;
+pub use self::open::{DeviceSections, FileContent, may_be_read, open};
 pub use self::sections::Device;
 
 /// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and

@@ -78,7 +78,9 @@ impl Conditions {
 
 /// A snapshot without a history, which cannot be replayed.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n")]
+#[error(
+    "{file}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n"
+)]
 pub struct NoHistory {
     file: String,
     /// The memory at its end.
@@ -92,14 +94,13 @@ pub struct NoHistory {
 pub fn require_history(input: &Input) -> Result<(), NoHistory> {
     let coverage = input.coverage.as_ref();
     let recording = input.recording.as_ref();
-    let recording = recording.filter(|_| {
-        coverage.is_some_and(|coverage| coverage.extent == Extent::NoHistory)
-    });
+    let recording =
+        recording.filter(|_| coverage.is_some_and(|coverage| coverage.extent == Extent::NoHistory));
     match recording {
         None => Ok(()),
         Some(recording) => Err(NoHistory {
             file: input.source.to_string(),
-            present: Box::new(Present::of(recording, &input.remarks)),
+            present: Box::new(Present::of(recording, input.device.is_some())),
         }),
     }
 }

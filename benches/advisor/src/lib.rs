@@ -21,10 +21,10 @@ pub mod conditions;
 pub mod diagnose;
 pub mod difference;
 pub mod holders;
-pub mod present;
-pub mod profile;
 #[cfg(test)]
 mod invented;
+pub mod present;
+pub mod profile;
 mod settings_string;
 pub mod view;
 

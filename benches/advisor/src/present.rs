@@ -87,6 +87,9 @@ impl PresentHolder {
     }
 }
 
+/// The remark of a device that is one of several.
+const OTHERS: &str = "Other devices are in the snapshot, too (--recorded-device selects one).";
+
 fn is_in_use(segment: &SegmentInfo) -> bool {
     segment.blocks.iter().any(BlockInfo::is_active)
 }
@@ -96,9 +99,9 @@ fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl Present {
-    /// The memory at the end of a recording, with what is unusual about it.
+    /// The memory at the end of a recording, which may be one of several devices.
     #[must_use]
-    pub fn of(recording: &Recording, remarks: &[String]) -> Self {
+    pub fn of(recording: &Recording, is_of_several: bool) -> Self {
         let segments = &recording.segments;
         let blocks = || segments.iter().flat_map(|segment| &segment.blocks);
         let active = || blocks().filter(|block| block.is_active());
@@ -107,6 +110,7 @@ impl Present {
         let unused = segments.iter().filter(|segment| !is_in_use(segment));
         let returnable_bytes = sum(unused.map(SegmentInfo::total_size));
         let free_bytes = sum(free().map(|block| block.size));
+        let others = is_of_several.then(|| OTHERS.to_owned());
         let pending = active().filter(|block| !block.is_allocated());
         Self {
             device: recording.device,
@@ -119,7 +123,7 @@ impl Present {
             free_blocks: free().count() as u64,
             largest_free_bytes: free().map(|block| block.size).max().unwrap_or(0),
             holders: holders(recording, active()),
-            remarks: remarks.to_owned(),
+            remarks: recording.remarks.iter().cloned().chain(others).collect(),
         }
     }
 
@@ -132,7 +136,10 @@ impl Present {
             page += &self.table(unit);
             page += "\n";
         }
-        let remarks = self.remarks.iter().map(|remark| printable(remark).to_string());
+        let remarks = self
+            .remarks
+            .iter()
+            .map(|remark| printable(remark).to_string());
         let how = "To learn when that was requested, what was fragmented at the peak and which settings help, record a history:";
         page += &paragraphs(remarks.chain([how.to_owned()]));
         page + "\n" + RECIPE + "\n"
@@ -192,14 +199,26 @@ impl Present {
             };
             let bytes = holder.bytes;
             let blocks = holder.blocks.to_string();
-            table.row([unit.amount(bytes), share(bytes), blocks, each, holder.to_string()]);
+            table.row([
+                unit.amount(bytes),
+                share(bytes),
+                blocks,
+                each,
+                holder.to_string(),
+            ]);
         }
         let others = self.holders.get(SHOWN..).unwrap_or_default();
         if !others.is_empty() {
             let bytes = sum(others.iter().map(|holder| holder.bytes));
             let blocks = sum(others.iter().map(|holder| holder.blocks)).to_string();
             let more = format!("{} more", others.len());
-            table.row([unit.amount(bytes), share(bytes), blocks, String::new(), more]);
+            table.row([
+                unit.amount(bytes),
+                share(bytes),
+                blocks,
+                String::new(),
+                more,
+            ]);
         }
         table.text()
     }
@@ -222,7 +241,9 @@ fn holders<'a>(
             stack: stack.filter(has_frames),
             is_of_backward: false,
         });
-        let holder = found.entry(number).or_insert_with(|| PresentHolder::of(sites.get(number)));
+        let holder = found
+            .entry(number)
+            .or_insert_with(|| PresentHolder::of(sites.get(number)));
         holder.add(block);
     }
     let mut holders: Vec<PresentHolder> = found.into_values().collect();

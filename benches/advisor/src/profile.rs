@@ -117,7 +117,7 @@ impl DeviceAnswer {
             peak_reserved_bytes: reserved.and_then(|point| point.reserved),
             peak_reserved_after_ns: reserved.map(after),
             operators: of_kind(RunningKind::Operator).collect(),
-            part: of_kind(RunningKind::Annotation).last(),
+            part: of_kind(RunningKind::Annotation).next_back(),
             function: functions.map(|one| one.name.clone()).next(),
             by_operator: named(&device.by_operator),
             by_category: named(&device.by_category),
@@ -145,7 +145,13 @@ fn named(amounts: &[Amount]) -> Vec<NamedBytes> {
 /// torch/csrc/autograd/profiler_python.cpp gives: `FILE(LINE): FUNCTION`, relative to the folders of packages.
 fn is_of_program(running: &Running) -> bool {
     const OTHERS: [&str; 7] = [
-        "torch/", "nn.Module:", "<built-in", "<frozen", "contextlib.py", "threading.py", "runpy.py",
+        "torch/",
+        "nn.Module:",
+        "<built-in",
+        "<frozen",
+        "contextlib.py",
+        "threading.py",
+        "runpy.py",
     ];
     running.kind == RunningKind::Python
         && !OTHERS.iter().any(|other| running.name.starts_with(other))

@@ -18,9 +18,9 @@ use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
 use super::input;
+use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::ranks;
 use super::recordings::{self, Answer};
-use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::styled::{BOLD, Styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.

@@ -52,7 +52,8 @@ fn is_pattern(path: &Path) -> bool {
 /// The files that a pattern matches, which a shell has left as it is: in quotes, or on Windows.
 fn matching(pattern: &Path) -> anyhow::Result<Vec<Source>> {
     let text = pattern.to_string_lossy();
-    let found = glob::glob(&text).with_context(|| format!("the pattern '{}'", printable(&*text)))?;
+    let found =
+        glob::glob(&text).with_context(|| format!("the pattern '{}'", printable(&*text)))?;
     let files: Vec<PathBuf> = found.flatten().filter(|path| path.is_file()).collect();
     ensure!(
         !files.is_empty(),
@@ -73,9 +74,13 @@ fn parts(name: &str) -> Vec<(String, u128)> {
     let mut parts = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let (text, behind) = rest.split_at(digits);
-        let end = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+        let end = behind
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(behind.len());
         let (number, behind) = behind.split_at(end);
         parts.push((text.to_owned(), number.parse().unwrap_or(u128::MAX)));
         rest = behind;
@@ -89,10 +94,23 @@ mod tests {
 
     #[test]
     fn ranks_are_ordered_by_their_numbers() {
-        let files = ["job/rank10.pickle", "job/rank2.pickle", "job/rank.pickle", "a"];
+        let files = [
+            "job/rank10.pickle",
+            "job/rank2.pickle",
+            "job/rank.pickle",
+            "a",
+        ];
         let sorted = in_order(files.map(PathBuf::from).to_vec());
         let names: Vec<String> = sorted.iter().map(Source::to_string).collect();
-        assert_eq!(names, ["a", "job/rank2.pickle", "job/rank10.pickle", "job/rank.pickle"]);
+        assert_eq!(
+            names,
+            [
+                "a",
+                "job/rank2.pickle",
+                "job/rank10.pickle",
+                "job/rank.pickle"
+            ]
+        );
     }
 
     #[test]

@@ -94,7 +94,10 @@ fn chosen<R: Read + Seek>(archive: &ZipArchive<R>) -> io::Result<usize> {
         (_, &[(only, _)]) => Ok(only),
         (_, []) => Err(io::Error::other("an empty zip archive")),
         (_, &[(_, first), .., (_, last)]) => {
-            let (first, last) = (String::from_utf8_lossy(first), String::from_utf8_lossy(last));
+            let (first, last) = (
+                String::from_utf8_lossy(first),
+                String::from_utf8_lossy(last),
+            );
             Err(io::Error::other(format!(
                 "a zip archive of several files ({} to {}); unpack it, and name one of them or their folder",
                 printable(first),

@@ -247,7 +247,12 @@ mod tests {
             assert_eq!(found(start), None, "{}", start.escape_ascii());
         }
         let told = [Gzip, Xz, Zstd, Zip].map(|format| (format.tool(), format.most_expansion()));
-        let expected = [("gunzip", 64), ("unxz", 256), ("unzstd", 256), ("unzip", 64)];
+        let expected = [
+            ("gunzip", 64),
+            ("unxz", 256),
+            ("unzstd", 256),
+            ("unzip", 64),
+        ];
         assert_eq!(told, expected);
     }
 

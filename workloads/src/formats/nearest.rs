@@ -1,7 +1,32 @@
-//! What a file of no format that is read comes nearest to.
+//! What is said of a file of no format that is read: what can be read, and what it comes nearest to.
 
+use super::file::excerpt;
 use super::foreign::contains;
 use super::rmm;
+
+/// What can be opened.
+pub const READ: &str = "expected a PyTorch memory snapshot (pickle, torch.save, JSON or a page of memory_viz), a trace of \
+                        PyTorch's profiler with profile_memory=True, a file of export_memory_timeline, a trace of Coalesce \
+                        (CSV or binary), an RMM log or a MiniMalloc instance, plain or compressed with gzip, xz, zstd or zip";
+
+/// The first line of an unpacked file; empty if it is no text.
+pub(super) fn header(start: &[u8]) -> &str {
+    let first = start.split(|&byte| byte == b'\n').next();
+    let text = str::from_utf8(first.unwrap_or_default()).unwrap_or_default();
+    text.trim_end_matches('\r')
+}
+
+/// Why a file with this start is not read: what it begins with, what it comes nearest to, and what is read.
+pub(super) fn unknown(start: &[u8]) -> String {
+    let header = header(start);
+    let found = match header {
+        "" => "no line of text".to_owned(),
+        header => format!("'{}'", excerpt(header)),
+    };
+    let nearest = nearest(header, start).map(|nearest| nearest + "; ");
+    let nearest = nearest.unwrap_or_default();
+    format!("of no format that is read (it begins with {found}); {nearest}{READ}")
+}
 
 /// Tables by their columns, and what they are.
 const TABLES: [(&str, &str); 4] = [
@@ -12,7 +37,7 @@ const TABLES: [(&str, &str); 4] = [
 ];
 
 /// What a file with this start comes nearest to, as the end of a sentence. None if it resembles nothing that is read.
-pub(super) fn nearest(header: &str, start: &[u8]) -> Option<String> {
+fn nearest(header: &str, start: &[u8]) -> Option<String> {
     // The keys of torch.cuda.memory_stats() since PyTorch 1.4.
     if contains(start, b"allocated_bytes.all.") {
         let what = "nearest to it are counters of torch.cuda.memory_stats(), which tell nothing of blocks; \
@@ -21,7 +46,11 @@ pub(super) fn nearest(header: &str, start: &[u8]) -> Option<String> {
     }
     let shared = |columns: &str| {
         let mut found = header.split(',').map(str::trim);
-        let is_one = |name: &str| columns.split(',').any(|column| column.eq_ignore_ascii_case(name));
+        let is_one = |name: &str| {
+            columns
+                .split(',')
+                .any(|column| column.eq_ignore_ascii_case(name))
+        };
         found.by_ref().filter(|name| is_one(name)).count()
     };
     let (columns, what) = TABLES.iter().max_by_key(|(columns, _)| shared(columns))?;
@@ -42,7 +71,10 @@ mod tests {
         let log = found("thread,time,action,ptr,bytes").unwrap();
         assert_eq!(
             log,
-            format!("nearest to it is an RMM log, which has the columns '{}'", rmm::COLUMNS)
+            format!(
+                "nearest to it is an RMM log, which has the columns '{}'",
+                rmm::COLUMNS
+            )
         );
         assert!(found("id, lower, upper").unwrap().contains("MiniMalloc"));
         assert_eq!(found("# Notes"), None);

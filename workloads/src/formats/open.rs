@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use super::binary;
-use super::file::{FileError, InputFile, excerpt};
+use super::file::{FileError, InputFile};
 use super::minimalloc::{self, InstanceFile};
-use super::nearest::nearest;
+use super::nearest::{header, unknown};
 use super::profile::{self, Profile};
 use super::rmm::{self, RmmLog};
 use super::snapshot::{self, Recording};
@@ -58,11 +58,6 @@ fn open_section(file: InputFile, section: usize) -> Result<TraceFile, FileError>
     }
 }
 
-/// What can be opened.
-pub const READ: &str = "expected a PyTorch memory snapshot (pickle, torch.save, JSON or a page of memory_viz), a trace of \
-                        PyTorch's profiler with profile_memory=True, a file of export_memory_timeline, a trace of Coalesce \
-                        (CSV or binary), an RMM log or a MiniMalloc instance, plain or compressed with gzip, xz, zstd or zip";
-
 /// Opens an input of any format, plain or compressed with gzip, xz or zstd, or alone in a zip archive. The first bytes decide
 /// what it is.
 ///
@@ -95,18 +90,6 @@ pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
     }))
 }
 
-/// Why a file with this start is not read: what it begins with, what it comes nearest to, and what is read.
-pub(super) fn unknown(start: &[u8]) -> String {
-    let header = header(start);
-    let found = match header {
-        "" => "no line of text".to_owned(),
-        header => format!("'{}'", excerpt(header)),
-    };
-    let nearest = nearest(header, start).map(|nearest| nearest + "; ");
-    let nearest = nearest.unwrap_or_default();
-    format!("of no format that is read (it begins with {found}); {nearest}{READ}")
-}
-
 /// Whether a file is of a format that is read, or may be, because it is damaged or cannot be opened.
 #[must_use]
 pub fn may_be_read(path: &Path) -> bool {
@@ -118,13 +101,6 @@ pub fn may_be_read(path: &Path) -> bool {
         }
         Err(error) => !error.is_of_content() || fs::metadata(path).is_ok_and(|it| it.len() == 0),
     }
-}
-
-/// The first line of an unpacked file; empty if it is no text.
-fn header(start: &[u8]) -> &str {
-    let first = start.split(|&byte| byte == b'\n').next();
-    let text = str::from_utf8(first.unwrap_or_default()).unwrap_or_default();
-    text.trim_end_matches('\r')
 }
 
 /// Whether a header is that of an RMM log or a MiniMalloc instance.

@@ -110,8 +110,26 @@ pub struct Amount {
 impl Device {
     /// The kinds by number. Source: c10/core/DeviceType.h of PyTorch 2.11. ROCm is reported as `cuda`.
     const KINDS: [&str; 21] = [
-        "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga", "maia", "xla",
-        "vulkan", "metal", "xpu", "mps", "meta", "hpu", "ve", "lazy", "ipu", "mtia",
+        "cpu",
+        "cuda",
+        "mkldnn",
+        "opengl",
+        "opencl",
+        "ideep",
+        "hip",
+        "fpga",
+        "maia",
+        "xla",
+        "vulkan",
+        "metal",
+        "xpu",
+        "mps",
+        "meta",
+        "hpu",
+        "ve",
+        "lazy",
+        "ipu",
+        "mtia",
         "privateuseone",
     ];
 
@@ -153,7 +171,9 @@ impl DeviceProfile {
     /// The last point up to a time, in nanoseconds.
     #[must_use]
     pub fn at(&self, time_ns: i64) -> Option<Point> {
-        let behind = self.points.partition_point(|point| point.time_ns <= time_ns);
+        let behind = self
+            .points
+            .partition_point(|point| point.time_ns <= time_ns);
         self.points.get(behind.checked_sub(1)?).copied()
     }
 
@@ -163,7 +183,10 @@ impl DeviceProfile {
         let within = |point: &&Point| (start_ns..=end_ns).contains(&point.time_ns);
         let inside = self.points.iter().filter(within);
         let before = self.at(start_ns);
-        inside.chain(before.iter()).map(|point| point.allocated).max()
+        inside
+            .chain(before.iter())
+            .map(|point| point.allocated)
+            .max()
     }
 }
 
@@ -197,9 +220,16 @@ impl Form {
                 let end = start.iter().position(|&byte| byte == b']');
                 let second = end.and_then(|end| start.get(end..));
                 let is_list = |byte: &u8| *byte == b'[';
-                let mut second = second.unwrap_or_default().iter().skip_while(|byte| !is_list(byte));
+                let mut second = second
+                    .unwrap_or_default()
+                    .iter()
+                    .skip_while(|byte| !is_list(byte));
                 let is_event = second.nth(1).is_some_and(|byte| !is_list(byte));
-                Some(if is_event { Self::RawTimeline } else { Self::Timeline })
+                Some(if is_event {
+                    Self::RawTimeline
+                } else {
+                    Self::Timeline
+                })
             }
             _ => None,
         }

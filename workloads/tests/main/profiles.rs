@@ -17,7 +17,11 @@ fn profile(content: &[u8]) -> Profile {
 }
 
 fn of_events(events: &[Value]) -> Profile {
-    profile(json!({"schemaVersion": 1, "traceEvents": events}).to_string().as_bytes())
+    profile(
+        json!({"schemaVersion": 1, "traceEvents": events})
+            .to_string()
+            .as_bytes(),
+    )
 }
 
 /// An allocation or a free on a device: its time in microseconds, its bytes, and the totals in MiB.
@@ -52,7 +56,11 @@ fn the_maxima_of_a_recorded_trace_are_exact() {
     assert_eq!(peak.allocated, 1_075_404_800);
     let reserved = device.peak_reserved().unwrap().reserved;
     assert_eq!(reserved, Some(1050 << 20));
-    let running: Vec<&str> = device.running_at_peak.iter().map(|one| &*one.name).collect();
+    let running: Vec<&str> = device
+        .running_at_peak
+        .iter()
+        .map(|one| &*one.name)
+        .collect();
     assert!(running.contains(&"aten::_foreach_sqrt"));
     assert_eq!(running.last(), Some(&"aten::empty_strided"));
     let known: u64 = device.by_operator.iter().map(|one| one.bytes).sum();
@@ -92,7 +100,10 @@ fn each_device_has_its_own_curve() {
 
 #[test]
 fn a_trace_that_ends_early_is_read_up_to_there() {
-    let events = [memory((1, 0), 1.0, 8, [5, 8]), memory((1, 0), 2.0, 8, [6, 8])];
+    let events = [
+        memory((1, 0), 1.0, 8, [5, 8]),
+        memory((1, 0), 2.0, 8, [6, 8]),
+    ];
     let whole = json!({"traceEvents": events}).to_string();
     assert!(profile(whole.as_bytes()).remarks.is_empty());
     let cut = profile(&whole.as_bytes()[..whole.len() - 40]);
@@ -134,7 +145,10 @@ fn both_timelines_have_the_amounts_by_category() {
             .iter()
             .map(|one| (&*one.name, one.bytes))
             .collect();
-        assert_eq!(of, [("parameters", 64), ("activations", 32), ("unknown", 5)]);
+        assert_eq!(
+            of,
+            [("parameters", 64), ("activations", 32), ("unknown", 5)]
+        );
     }
 }
 
@@ -146,10 +160,19 @@ fn errors_say_what_is_missing() {
     };
     let empty = wrong(b"{\"traceEvents\": []}");
     assert_contains(&empty, "a profile without memory events of a device");
-    assert_contains(&wrong(b"{\"traceEvents\": [5]}"), "a profiler's trace that cannot be read");
-    assert_contains(&wrong(b"{\"traceEvents\": [{\"na"), "the profiler's trace is truncated");
+    assert_contains(
+        &wrong(b"{\"traceEvents\": [5]}"),
+        "a profiler's trace that cannot be read",
+    );
+    assert_contains(
+        &wrong(b"{\"traceEvents\": [{\"na"),
+        "the profiler's trace is truncated",
+    );
     assert_contains(&wrong(b"[[1, 2], [[0, 5]]]"), "2 times and 1 sizes");
-    assert_contains(&wrong(b"[[1, 2], ["), "a timeline of memory that cannot be read");
+    assert_contains(
+        &wrong(b"[[1, 2], ["),
+        "a timeline of memory that cannot be read",
+    );
     let bomb = gzip(&[&b"{\"traceEvents\": ["[..], &vec![b' '; 20 << 20]].concat()).unwrap();
     assert_contains(&wrong(&bomb), "unpacks to more than 16777216 bytes");
     // Damaged anywhere, it is an error or a shorter profile.

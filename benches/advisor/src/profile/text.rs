@@ -19,7 +19,10 @@ pub fn page(answer: &ProfileAnswer) -> String {
             page += "\n";
         }
     }
-    let remarks = answer.remarks.iter().map(|remark| printable(remark).to_string());
+    let remarks = answer
+        .remarks
+        .iter()
+        .map(|remark| printable(remark).to_string());
     page + &paragraphs(remarks.chain([LIMITS.to_owned()])) + "\n" + RECIPE + "\n"
 }
 
@@ -52,7 +55,7 @@ fn sentences(device: &DeviceAnswer) -> Vec<String> {
     if device.growth_per_step_bytes.is_none() && device.steps.len() > 1 {
         let steps = device.steps.len();
         sentences.push(format!(
-            "Allocated memory does not grow from each of the {steps} recorded steps to the next."
+            "Allocated memory does not grow in each of the {steps} recorded steps."
         ));
     }
     sentences
@@ -60,8 +63,14 @@ fn sentences(device: &DeviceAnswer) -> Vec<String> {
 
 /// The name of a device, in the middle of a sentence.
 fn name(device: &DeviceAnswer) -> String {
-    let number = device.device.as_deref().unwrap_or("the device that the file is about (it does not name it)");
-    let model = device.model.as_deref().map(|model| printable(model).to_string());
+    let number = device
+        .device
+        .as_deref()
+        .unwrap_or("the device that the file is about (it does not name it)");
+    let model = device
+        .model
+        .as_deref()
+        .map(|model| printable(model).to_string());
     let total = device.total_bytes.map(amount);
     let known: Vec<String> = model.into_iter().chain(total).collect();
     match known.as_slice() {
@@ -76,7 +85,10 @@ fn maxima(device: &DeviceAnswer) -> String {
         Some(reserved) => format!(" and {} reserved", exact(reserved)),
         None => String::new(),
     };
-    format!("On {}, at most {allocated} was allocated{reserved}.", name(device))
+    format!(
+        "On {}, at most {allocated} was allocated{reserved}.",
+        name(device)
+    )
 }
 
 /// When most was allocated, and what ran then.
@@ -85,7 +97,10 @@ fn moment(device: &DeviceAnswer) -> String {
     let mut moment = format!(
         "Most was allocated {} after the first of {}",
         duration(device.peak_after_ns),
-        count(u64::try_from(device.events).unwrap_or(u64::MAX), "memory event")
+        count(
+            u64::try_from(device.events).unwrap_or(u64::MAX),
+            "memory event"
+        )
     );
     if let Some(part) = &device.part {
         moment += &format!(", in {}", shown(part));
@@ -113,15 +128,18 @@ fn leak(device: &DeviceAnswer) -> Option<String> {
 
 fn tables(device: &DeviceAnswer) -> [Option<String>; 3] {
     let peak = device.peak_allocated_bytes;
-    let known = device.by_operator.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+    let known = device
+        .by_operator
+        .iter()
+        .map(|one| one.bytes)
+        .fold(0, u64::saturating_add);
     let earlier = NamedBytes {
         name: "allocated before the profiler began".to_owned(),
         bytes: peak.saturating_sub(known),
     };
     let by_operator = [&device.by_operator[..], &[earlier]].concat();
     [
-        (!device.by_category.is_empty())
-            .then(|| amounts("category", &device.by_category, peak)),
+        (!device.by_category.is_empty()).then(|| amounts("category", &device.by_category, peak)),
         (!device.by_operator.is_empty())
             .then(|| amounts("requested by, at the peak", &by_operator, peak)),
         (!device.steps.is_empty()).then(|| steps(&device.steps, peak)),
@@ -148,7 +166,10 @@ fn amounts(heading: &str, amounts: &[NamedBytes], peak: u64) -> String {
         }
     }
     let others = sorted.get(SHOWN..).unwrap_or_default();
-    let rest = others.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+    let rest = others
+        .iter()
+        .map(|one| one.bytes)
+        .fold(0, u64::saturating_add);
     if !others.is_empty() {
         row(&format!("{} more", others.len()), rest);
     }

@@ -37,11 +37,17 @@ pub(super) fn read(file: InputFile) -> Result<Profile, String> {
             profile
         }
         Err(error) if error.is_eof() => {
-            return Err(format!("the profiler's trace is truncated ({error}); copy it again"));
+            return Err(format!(
+                "the profiler's trace is truncated ({error}); copy it again"
+            ));
         }
         Err(error) => return Err(format!("a profiler's trace that cannot be read: {error}")),
     };
-    if profile.devices.iter().any(|device| device.peak_reserved().is_none()) {
+    if profile
+        .devices
+        .iter()
+        .any(|device| device.peak_reserved().is_none())
+    {
         let remark = "The trace has no totals (PyTorch 1.10 or earlier wrote it): amounts count from its begin.";
         profile.remarks.push(remark.to_owned());
     }
@@ -106,7 +112,8 @@ impl Number {
     fn nanoseconds(self) -> i64 {
         // A conversion keeps within the bounds of the type.
         let of_float = (self.float * 1000.0).round() as i64;
-        self.whole.map_or(of_float, |whole| whole.saturating_mul(1000))
+        self.whole
+            .map_or(of_float, |whole| whole.saturating_mul(1000))
     }
 
     fn bytes(self) -> Option<u64> {
@@ -320,9 +327,8 @@ impl Collected {
         outermost: &Outermost,
     ) -> DeviceProfile {
         let mut properties = self.properties.iter();
-        let known = properties.find(|one| {
-            device.is_cuda() && one.id.whole == Some(i64::from(device.number))
-        });
+        let known = properties
+            .find(|one| device.is_cuda() && one.id.whole == Some(i64::from(device.number)));
         let mut profile = DeviceProfile {
             device: Some(device),
             model: known.map(|one| one.name.0.clone()),
@@ -353,7 +359,9 @@ impl Collected {
             let sum = sums.entry(name.map_or("", String::as_str)).or_default();
             *sum = sum.saturating_add(event.bytes.unsigned_abs());
         }
-        let sums = sums.into_iter().map(|(name, bytes)| (name.to_owned(), bytes));
+        let sums = sums
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), bytes));
         profile.by_operator = largest_first(sums);
         profile
     }

@@ -26,12 +26,7 @@ impl Span {
 }
 
 /// What ran at a time, outermost first.
-pub(super) fn running(
-    spans: &[Span],
-    names: &[String],
-    thread: i64,
-    time_ns: i64,
-) -> Vec<Running> {
+pub(super) fn running(spans: &[Span], names: &[String], thread: i64, time_ns: i64) -> Vec<Running> {
     let of_time = spans.iter().filter(|span| span.contains(thread, time_ns));
     let mut found: Vec<&Span> = of_time.collect();
     found.sort_by_key(|span| (span.start_ns, std::cmp::Reverse(span.end_ns)));
@@ -47,7 +42,9 @@ pub(super) struct Outermost(BTreeMap<(i64, i64), Span>);
 
 impl Outermost {
     pub(super) fn of(spans: &[Span]) -> Self {
-        let operators = spans.iter().filter(|span| span.kind == RunningKind::Operator);
+        let operators = spans
+            .iter()
+            .filter(|span| span.kind == RunningKind::Operator);
         let mut operators: Vec<Span> = operators.copied().collect();
         operators.sort_by_key(|span| (span.thread, span.start_ns, std::cmp::Reverse(span.end_ns)));
         let mut outermost = BTreeMap::new();
@@ -71,7 +68,9 @@ impl Outermost {
 /// The steps among annotations: those of the profiler, else those of optimizers.
 pub(super) fn steps(spans: &[Span], names: &[String]) -> Vec<Step> {
     let named = |prefix: &str| -> Vec<Step> {
-        let annotations = spans.iter().filter(|span| span.kind == RunningKind::Annotation);
+        let annotations = spans
+            .iter()
+            .filter(|span| span.kind == RunningKind::Annotation);
         let steps = annotations.filter_map(|span| {
             let name = names.get(span.name as usize)?;
             name.starts_with(prefix).then(|| Step {

@@ -16,8 +16,14 @@ const LARGEST: u64 = 1 << 32;
 
 /// `_CATEGORY_TO_INDEX`; the last is that of memory with no category.
 const CATEGORIES: [&str; 8] = [
-    "parameters", "optimizer state", "inputs", "temporary", "activations", "gradients",
-    "autograd's own", "unknown",
+    "parameters",
+    "optimizer state",
+    "inputs",
+    "temporary",
+    "activations",
+    "gradients",
+    "autograd's own",
+    "unknown",
 ];
 
 fn parsed<T: serde::de::DeserializeOwned>(source: impl Read) -> Result<T, String> {
@@ -35,7 +41,9 @@ pub(super) fn read(file: InputFile) -> Result<Profile, String> {
     let (times, sizes): (Vec<i64>, Vec<Vec<i64>>) = parsed(file.bounded(LARGEST))?;
     if times.len() != sizes.len() {
         let (times, sizes) = (times.len(), sizes.len());
-        return Err(format!("a timeline of memory with {times} times and {sizes} sizes"));
+        return Err(format!(
+            "a timeline of memory with {times} times and {sizes} sizes"
+        ));
     }
     let total = |row: &Vec<i64>| row.iter().copied().fold(0_i64, i64::saturating_add);
     let points = times.iter().zip(&sizes).map(|(&time, row)| Point {
@@ -80,9 +88,10 @@ pub(super) fn read_raw(file: InputFile) -> Result<Profile, String> {
 }
 
 /// The profile of a device.
-fn of_points(points: Vec<Point>, by_category: impl IntoIterator<Item = i64>) -> Profile {
+fn of_points(mut points: Vec<Point>, by_category: impl IntoIterator<Item = i64>) -> Profile {
     let names = CATEGORIES.map(str::to_owned);
     let by_category = names.into_iter().zip(by_category.into_iter().map(bytes));
+    points.sort_by_key(|point| point.time_ns);
     let device = DeviceProfile {
         points,
         by_category: largest_first(by_category),

@@ -87,7 +87,10 @@ pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, F
 
 /// Whether a pickle was refused because it has what checkpoints have.
 fn imports_tensors(refused: &str) -> bool {
-    let others = ["refuses GLOBAL 'torch.", "refuses GLOBAL 'collections.OrderedDict"];
+    let others = [
+        "refuses GLOBAL 'torch.",
+        "refuses GLOBAL 'collections.OrderedDict",
+    ];
     others.iter().any(|other| refused.starts_with(other))
 }
 

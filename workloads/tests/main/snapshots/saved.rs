@@ -65,7 +65,10 @@ fn the_only_file_of_an_archive_is_read() {
 
 #[test]
 fn other_archives_are_refused() {
-    let several = archive(CompressionMethod::Stored, &[("a.txt", b"a"), ("b.txt", b"b")]);
+    let several = archive(
+        CompressionMethod::Stored,
+        &[("a.txt", b"a"), ("b.txt", b"b")],
+    );
     assert_contains(
         &wrong("several.zip", &several),
         "a zip archive of several files (a.txt to b.txt); unpack it, and name one of them or their folder",
@@ -78,8 +81,14 @@ fn other_archives_are_refused() {
     );
     let at = packed.windows(3).position(|bytes| bytes == b"\x80\x04N");
     packed[at.unwrap() + 2] = b'K';
-    assert_contains(&wrong("damaged.zip", &packed), "the compressed data is damaged");
-    let bomb = archive(CompressionMethod::DEFLATE, &[("s.pickle", &vec![0x80; 20 << 20])]);
+    assert_contains(
+        &wrong("damaged.zip", &packed),
+        "the compressed data is damaged",
+    );
+    let bomb = archive(
+        CompressionMethod::DEFLATE,
+        &[("s.pickle", &vec![0x80; 20 << 20])],
+    );
     assert!(bomb.len() < 1 << 16);
     assert!(wrong("bomb.zip", &bomb).len() < 400);
     let mut pickle = b"\x80\x04(".to_vec();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::formats::file::{FileError, InputFile};
 use crate::formats::foreign::contains;
-use crate::formats::open::unknown;
+use crate::formats::nearest::unknown;
 use crate::formats::pickle::to_writer;
 
 /// The form of a file that may contain a snapshot.
