@@ -8,20 +8,30 @@ use coalesce_alloc::printable::{self, printable};
 use coalesce_workloads::formats;
 use coalesce_workloads::formats::source::Source;
 
+use super::input;
+
 /// The recordings of all arguments, those of a folder or a pattern in the order of their ranks.
 ///
 /// # Errors
-/// If a folder cannot be listed, or a folder or a pattern has no recording.
+/// If a folder cannot be listed, a folder or a pattern has no recording, or a source cannot be opened.
 pub fn expanded(arguments: &[Source]) -> anyhow::Result<Vec<Source>> {
     let mut sources = Vec::new();
     for argument in arguments {
         match argument {
             Source::File(path) if path.is_dir() => sources.extend(of_folder(path)?),
             Source::File(path) if is_pattern(path) => sources.extend(matching(path)?),
-            other => sources.push(other.clone()),
+            Source::File(path) if !path.exists() => sources.push(argument.clone()),
+            other => sources.push(kept(other)?),
         }
     }
     Ok(sources)
+}
+
+/// The source, in memory if it can be read only once, because it is looked into before it is opened.
+fn kept(source: &Source) -> anyhow::Result<Source> {
+    input::announce(source);
+    let kept = source.clone().kept();
+    kept.with_context(|| source.to_string())
 }
 
 /// The recordings in a folder; files of other formats and hidden files are left out.
