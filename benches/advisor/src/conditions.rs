@@ -82,7 +82,8 @@ impl Conditions {
     "{file}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n"
 )]
 pub struct NoHistory {
-    file: String,
+    /// The name of its file.
+    pub file: String,
     /// The memory at its end.
     pub present: Box<Present>,
 }

@@ -10,17 +10,17 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::conditions::NoHistory;
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
-use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
+use coalesce_bench::text::lines::paragraphs;
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
 use super::input;
 use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::ranks;
-use super::recordings::{self, Answer};
+use super::recordings::{self, Answer, left_out};
 use super::styled::{BOLD, Styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -86,12 +86,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let sources = ranks::expanded(&args.workloads)?;
-    if let Some(answers) = recordings::of_profiles(&sources)? {
-        return without_replay(args, &answers);
+    if let Some((answers, unread)) = recordings::of_profiles(&sources)? {
+        return without_replay(args, &answers, &unread);
     }
     let (mut workloads, presents, unread) = open(args, &sources)?;
     if workloads.is_empty() {
-        return without_replay(args, &presents);
+        return without_replay(args, &presents, &[]);
     }
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -140,16 +140,16 @@ fn open(
     for workload in sources {
         match args.conditions.open_for_reference(workload) {
             Ok(one) => opened.push(one),
-            Err(error) => {
-                unread.push(format!(
-                    "One rank is left out: {}.",
-                    printable(format!("{error:#}"))
-                ));
-                match error.downcast::<NoHistory>() {
-                    Ok(NoHistory { present, .. }) => presents.push(Answer::Present(*present)),
-                    Err(error) => _ = first.get_or_insert(error),
+            Err(error) => match error.downcast::<NoHistory>() {
+                Ok(NoHistory { present, file }) => {
+                    unread.push(left_out(&format!("{file} has no history")));
+                    presents.push(Answer::Present(*present));
                 }
-            }
+                Err(error) => {
+                    unread.push(left_out(&format!("{error:#}")));
+                    first.get_or_insert(error);
+                }
+            },
         }
     }
     match first {
@@ -159,7 +159,7 @@ fn open(
 }
 
 /// Prints the answers about recordings that cannot be replayed.
-fn without_replay(args: &Args, answers: &[Answer]) -> anyhow::Result<ExitCode> {
+fn without_replay(args: &Args, answers: &[Answer], unread: &[String]) -> anyhow::Result<ExitCode> {
     ensure!(
         args.html.is_none(),
         "--html shows a recording that can be replayed: a snapshot with its history, or a trace"
@@ -167,7 +167,7 @@ fn without_replay(args: &Args, answers: &[Answer]) -> anyhow::Result<ExitCode> {
     let mut files = Files::checked([&args.json]);
     if !args.json.as_deref().is_some_and(is_stdout) {
         let pages: Vec<String> = answers.iter().map(Answer::page).collect();
-        print(&pages.join("\n"))?;
+        print(&(paragraphs(unread.iter().cloned()) + &pages.join("\n")))?;
     }
     files.write(&args.json, |path| match answers {
         [only] => output::write_json(path, only),
