@@ -86,6 +86,7 @@ TARGETS = [
     *read("binary", "fuzz/examples/binary", 4096),
     *read("rmm", "fuzz/examples/rmm", 4096),
     *read("minimalloc", "fuzz/examples/minimalloc", 2048),
+    Target("profile", "workloads", "profile::any_bytes", "fuzz/examples/profile", 4096, "profile"),
     Target("settings", "allocator", "any_bytes", "fuzz/examples", 1024, "settings"),
 ]
 

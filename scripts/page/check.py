@@ -23,6 +23,7 @@ from playwright.sync_api import Page, sync_playwright
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOLDERS = CHECKOUT / "benches/advisor/tests/holders"
 SNAPSHOT = HOLDERS / "adamw.pickle.gz"
+COMPLAINTS = CHECKOUT / "workloads/recordings/complaints"
 OTHER = HOLDERS / "amp.pickle.gz"
 # Its peak has more holders than a list begins with.
 LONG = HOLDERS / "oom.pickle.gz"
@@ -206,6 +207,13 @@ def a_text(checker: Checker, coalesce: list[str]) -> None:
         for sentence in found["failures"][0]["sentences"]:
             checker.check(f"{how}: the answer contains: {sentence}", sentence.replace("`", "") in text)
         checker.check(f"{how}: the command", page.text_content("#command") == found["command"])
+
+    for name, part in (("kineto.json.gz", "1025.59 MiB"), ("saved.pt", "limits itself")):
+        checker.drop(COMPLAINTS / name)
+        checker.wait()
+        checker.check(f"{name}: {part}", part in checker.text("#answer"))
+        checker.narrow_and_wide(name)
+        checker.shot(name.split(".")[0])
 
     page.fill("#text", error)
     is_answered("pasted")

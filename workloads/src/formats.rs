@@ -6,22 +6,26 @@
 //! | [`binary`] | the same in a few bytes an event | the byte 0x8b and `TRACE` |
 //! | [`rmm`] | logs of RMM's `logging_resource_adaptor` | `Thread,Time,Action,Pointer,Size,Stream` |
 //! | [`minimalloc`] | instances of offline placement | columns `id,lower,upper,size` in any order |
+//! | [`profile`] | traces of PyTorch's profiler and its timelines of memory | `traceEvents`, or `[[` |
 //! | [`snapshot`] | PyTorch's memory snapshots: [`pickle`]s, pages of memory_viz, JSON, and histories published as CSV | the byte 0x80, `<!DOCTYPE`, `{` or `[`, or `action,addr,size,stream,time_us` |
 //!
 //! [`open()`] recognises a file by its first bytes and opens it; every format may be compressed with gzip,
-//! xz or zstd. Other formats cause an error that names them (`foreign.rs`).
+//! xz or zstd, or be in a zip archive, as what `torch.save` writes (`archive.rs`). Other formats cause an error that names them (`foreign.rs`).
 //!
 //! To add a format, write a module with a type that implements [`Workload`](crate::Workload), and add the
 //! first line of its files to [`open()`].
 
+mod archive;
 pub mod binary;
 mod buffered;
 pub mod compression;
 pub mod file;
 mod foreign;
 pub mod minimalloc;
+mod nearest;
 mod open;
 pub mod pickle;
+pub mod profile;
 mod recorded;
 pub mod rmm;
 mod scopes;
@@ -34,7 +38,8 @@ use std::path::Path;
 
 use self::compression::unpacked_name;
 pub use self::file::FileError;
-pub use self::open::{DeviceSections, FileContent, open};
+pub use self::nearest::READ;
+pub use self::open::{DeviceSections, FileContent, may_be_read, open};
 pub use self::sections::Device;
 
 /// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and

@@ -83,6 +83,12 @@ pub enum InputError {
         /// The devices of the file.
         present: String,
     },
+    /// A profile, which has no requests to replay.
+    #[error(
+        "{}: a profile shows how much memory was in use over time, but not the allocator's blocks, so it cannot be replayed; \
+         `coalesce advise` tells what it shows", printable::path(.0)
+    )]
+    Profile(PathBuf),
     /// The snapshot has no recording at all.
     #[error("{}: the snapshot contains no device", printable::path(.0))]
     Empty(PathBuf),
@@ -162,6 +168,7 @@ impl Input {
             }
             FileContent::Devices(trace) => Self::of_sections(source, &trace, device),
             FileContent::Snapshot(recordings) => Self::of_snapshot(source, recordings, device),
+            FileContent::Profile(_) => Err(InputError::Profile(source.path().to_owned())),
         }
     }
 
@@ -188,6 +195,9 @@ impl Input {
                     (recording.device, Self::of_recording(source, recording))
                 };
                 recordings.into_iter().map(open).collect()
+            }
+            FileContent::Profile(_) => {
+                return Err(InputError::Profile(source.path().to_owned()));
             }
         };
         if inputs.is_empty() {

@@ -19,6 +19,7 @@ use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 use coalesce_workloads::input::Input;
 
 use crate::diagnose::Subject;
+use crate::present::Present;
 
 /// What a person gives instead of the recorded conditions. By default nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -75,18 +76,34 @@ impl Conditions {
     }
 }
 
+/// A snapshot without a history, which cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{file}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n"
+)]
+pub struct NoHistory {
+    /// The name of its file.
+    pub file: String,
+    /// The memory at its end.
+    pub present: Box<Present>,
+}
+
 /// Fails if the input is a snapshot without a history, and tells how to record one.
 ///
 /// # Errors
-/// As described.
-pub fn require_history(input: &Input) -> anyhow::Result<()> {
+/// [`NoHistory`].
+pub fn require_history(input: &Input) -> Result<(), NoHistory> {
     let coverage = input.coverage.as_ref();
-    ensure!(
-        coverage.is_none_or(|coverage| coverage.extent != Extent::NoHistory),
-        "{}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n",
-        input.source
-    );
-    Ok(())
+    let recording = input.recording.as_ref();
+    let recording =
+        recording.filter(|_| coverage.is_some_and(|coverage| coverage.extent == Extent::NoHistory));
+    match recording {
+        None => Ok(()),
+        Some(recording) => Err(NoHistory {
+            file: input.source.to_string(),
+            present: Box::new(Present::of(recording, input.device.is_some())),
+        }),
+    }
 }
 
 impl Given {

@@ -6,7 +6,7 @@
 mod category;
 mod role;
 mod shape;
-mod site;
+pub(crate) mod site;
 mod sizes;
 mod sources;
 mod timeline;

@@ -23,6 +23,8 @@ pub mod difference;
 pub mod holders;
 #[cfg(test)]
 mod invented;
+pub mod present;
+pub mod profile;
 mod settings_string;
 pub mod texts;
 pub mod view;

@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use coalesce_advisor::conditions::NoHistory;
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::texts::Explanation;
 use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
-use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
+use coalesce_bench::text::lines::paragraphs;
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
 use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
+use super::ranks;
+use super::recordings::{self, Answer, left_out};
 use super::styled::{BOLD, Styled};
 use super::{input, pasted};
 
@@ -32,8 +35,10 @@ use super::{input, pasted};
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. For several
-    /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all.
+    /// plain or compressed with gzip, xz, zstd or zip; the name of a preset; or `-` for standard input. For several
+    /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all; a folder or a
+    /// pattern such as 'job/*.pickle' names its files. Of a profiler's trace with profile_memory=True, a file of
+    /// export_memory_timeline and a snapshot without a history, the answer is what they show.
     #[arg(required = true, value_name = "WORKLOAD", value_parser = input::workload)]
     workloads: Vec<Source>,
     #[command(flatten)]
@@ -81,13 +86,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     files.try_for_each(|path| output::ensure_folder(path))?;
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let Given {
-        mut workloads,
-        unread,
-        texts,
-    } = open(args)?;
-    if let Some(texts) = texts {
-        return explained(args, &texts);
+    let sources = ranks::expanded(&args.workloads)?;
+    if let Some((answers, unread)) = recordings::of_profiles(&sources)? {
+        return without_replay(args, &answers, &unread);
+    }
+    let (mut workloads, presents, unread) = open(args, &sources)?;
+    if workloads.is_empty() {
+        return without_replay(args, &presents, &[]);
     }
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -122,70 +127,62 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What a command line names.
-struct Given {
-    workloads: Vec<Opened>,
-    /// Why ranks of a job are left out, a sentence each.
-    unread: Vec<String>,
-    /// What texts say, if there is no recording.
-    texts: Option<Explanation>,
-}
-
-/// Opens the workloads. What is no recording may be a text. Of a job, ranks that cannot be read are left out.
+/// Opens the workloads. Of a job, those that cannot be replayed are left out; a sentence for each says why. If none can be
+/// replayed, there are the answers about those without a history, and about texts. A recording tells all that a text does.
 ///
 /// # Errors
 /// If none can be read.
-fn open(args: &Args) -> anyhow::Result<Given> {
-    let of_several = args.workloads.len() > 1;
-    let mut given = Given {
-        workloads: Vec::new(),
-        unread: Vec::new(),
-        texts: None,
-    };
+fn open(
+    args: &Args,
+    sources: &[Source],
+) -> anyhow::Result<(Vec<Opened>, Vec<Answer>, Vec<String>)> {
+    let (mut opened, mut presents, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    let mut texts: Option<Explanation> = None;
     let mut first = None;
-    for workload in &args.workloads {
-        input::announce(workload);
-        let workload = pasted::readable_twice(workload)?;
-        let error = match args.conditions.open_for_reference(&workload) {
-            Ok(one) => {
-                given.workloads.push(one);
-                continue;
-            }
-            Err(error) => error,
-        };
-        match pasted::explained(&workload, error, of_several) {
-            Ok(text) => match &mut given.texts {
-                Some(texts) => texts.add(text),
-                texts => *texts = Some(text),
+    for workload in sources {
+        match args.conditions.open_for_reference(workload) {
+            Ok(one) => opened.push(one),
+            Err(error) => match error.downcast::<NoHistory>() {
+                Ok(NoHistory { present, file }) => {
+                    unread.push(left_out(&format!("{file} has no history")));
+                    presents.push(Answer::Present(*present));
+                }
+                // What is no recording may be the text of an error.
+                Err(error) => match pasted::explained(workload, error, sources.len() > 1) {
+                    Ok(text) => match &mut texts {
+                        Some(texts) => texts.add(text),
+                        None => texts = Some(text),
+                    },
+                    Err(error) => {
+                        unread.push(left_out(&format!("{error:#}")));
+                        first.get_or_insert(error);
+                    }
+                },
             },
-            Err(error) => {
-                given.unread.push(format!(
-                    "One rank is left out: {}.",
-                    printable(format!("{error:#}"))
-                ));
-                first.get_or_insert(error);
-            }
         }
     }
-    // A recording tells all that a text does.
-    given.texts = given.texts.filter(|_| given.workloads.is_empty());
+    presents.extend(texts.map(|texts| Answer::Text(Box::new(texts))));
     match first {
-        Some(error) if given.workloads.is_empty() && given.texts.is_none() => Err(error),
-        _ => Ok(given),
+        Some(error) if opened.is_empty() && presents.is_empty() => Err(error),
+        _ => Ok((opened, presents, unread)),
     }
 }
 
-/// Answers texts.
-fn explained(args: &Args, texts: &Explanation) -> anyhow::Result<ExitCode> {
+/// Prints the answers about recordings that cannot be replayed.
+fn without_replay(args: &Args, answers: &[Answer], unread: &[String]) -> anyhow::Result<ExitCode> {
     ensure!(
         args.html.is_none(),
-        "--html shows a recording, and this is a text"
+        "--html shows a recording that can be replayed: a snapshot with its history, or a trace"
     );
     let mut files = Files::checked([&args.json]);
     if !args.json.as_deref().is_some_and(is_stdout) {
-        print(&texts.page())?;
+        let pages: Vec<String> = answers.iter().map(Answer::page).collect();
+        print(&(paragraphs(unread.iter().cloned()) + &pages.join("\n")))?;
     }
-    files.write(&args.json, |path| output::write_json(path, texts));
+    files.write(&args.json, |path| match answers {
+        [only] => output::write_json(path, only),
+        answers => output::write_json(path, &answers),
+    });
     files.ended()
 }
 

@@ -30,7 +30,7 @@ use super::output::{failed, print_answer};
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
+    /// plain or compressed with gzip, xz, zstd or zip; the name of a preset; or `-` for standard input.
     #[arg(value_parser = input::workload)]
     workload: Source,
     #[command(flatten)]

@@ -22,7 +22,7 @@ use super::output::{self, is_stdout, print};
 )]
 pub struct Args {
     /// The first workload: a PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a
-    /// MiniMalloc instance, plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard
+    /// MiniMalloc instance, plain or compressed with gzip, xz, zstd or zip; the name of a preset; or `-` for standard
     /// input.
     #[arg(value_parser = input::workload)]
     a: Source,

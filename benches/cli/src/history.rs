@@ -30,7 +30,7 @@ pub fn require_or_show(input: &Input, as_json: bool) -> anyhow::Result<()> {
         let as_object = serde_json::json!({"coverage": input.coverage, "pools": pools});
         print_answer(as_json, &as_object, || table(&pools))?;
     }
-    missing
+    Ok(missing?)
 }
 
 fn pools(segments: &[SegmentInfo]) -> Vec<PoolMemory> {

@@ -41,6 +41,8 @@ mod input;
 mod markdown;
 mod output;
 mod pasted;
+mod ranks;
+mod recordings;
 mod styled;
 
 use std::process::ExitCode;

@@ -5,17 +5,10 @@ use std::io::{Read, Seek, SeekFrom};
 
 use coalesce_advisor::texts::{Explanation, LOOKED_FOR, explain};
 use coalesce_workloads::formats::source::Source;
+use coalesce_workloads::input::InputError;
 
 /// The end of a log has the reason: so many bytes of it are read.
 const READ: u64 = 4 << 20;
-
-/// A source whose bytes can be read twice, so that what is no recording can be read as a text.
-pub fn readable_twice(source: &Source) -> anyhow::Result<Source> {
-    Ok(match source {
-        Source::StandardInput => Source::Memory(source.path().to_owned(), source.read()?.into()),
-        source => source.clone(),
-    })
-}
 
 /// The text of a source; `None` if it is none.
 fn text(source: &Source) -> Option<String> {
@@ -64,10 +57,14 @@ pub fn explained(
     error: anyhow::Error,
     of_several: bool,
 ) -> anyhow::Result<Explanation> {
-    let Some(text) = text(source).filter(|text| !text.trim().is_empty()) else {
+    let is_of_no_format = match error.downcast_ref::<InputError>() {
+        Some(InputError::File(error)) => error.is_of_no_format(),
+        _ => false,
+    };
+    let Some(text) = text(source).filter(|_| is_of_no_format) else {
         return Err(error);
     };
     let name = of_several.then(|| source.to_string());
-    explain(&text, name.as_deref())
-        .ok_or_else(|| anyhow::anyhow!("{error:#}. As a text: {LOOKED_FOR}"))
+    let found = explain(&text, name.as_deref());
+    found.ok_or_else(|| anyhow::anyhow!("{error:#}. As a text: {LOOKED_FOR}"))
 }

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use coalesce_advisor::advise::JobAdvice;
 use coalesce_advisor::difference::Difference;
+use coalesce_advisor::present::Present;
+use coalesce_advisor::profile::ProfileAnswer;
 use coalesce_advisor::texts::Explanation;
 use coalesce_advisor::{Advice, Finding};
 use coalesce_bench::measure::record::{self, Row};
@@ -36,6 +38,10 @@ enum Output {
     Job,
     /// `coalesce advise` with a text
     Explanation,
+    /// `coalesce advise` with what a profiler recorded
+    Profile,
+    /// `coalesce advise` with a snapshot that has no history
+    Present,
     /// `coalesce compare`
     Compare,
     /// `coalesce diagnose`
@@ -66,6 +72,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let schema = match args.output {
         Output::Advise => schema::<Advice>(),
         Output::Job => schema::<JobAdvice>(),
+        Output::Profile => schema::<ProfileAnswer>(),
+        Output::Present => schema::<Present>(),
         Output::Compare => schema::<Comparison>(),
         Output::Explanation => schema::<Explanation>(),
         Output::Diagnose => schema::<Vec<Finding>>(),

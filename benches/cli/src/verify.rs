@@ -33,7 +33,7 @@ use super::output::print_answer;
                   Example:\n  coalesce verify snapshot.pickle"
 )]
 pub struct Args {
-    /// Snapshots, plain or compressed with gzip, xz or zstd; `-` for standard input.
+    /// Snapshots, plain or compressed with gzip, xz, zstd or zip; `-` for standard input.
     #[arg(required = true)]
     snapshots: Vec<PathBuf>,
     /// Device memory, which snapshots do not contain. It matters if a limit is a fraction of it; by default such a

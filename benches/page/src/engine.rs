@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use coalesce_advisor::conditions::Given;
+use coalesce_advisor::conditions::{Given, NoHistory};
 use coalesce_advisor::difference::{Compared, Difference};
+use coalesce_advisor::profile::{self, ProfileAnswer};
 use coalesce_advisor::texts::{LOOKED_FOR, explain};
 use coalesce_advisor::view::{Frames, View};
 use coalesce_advisor::{Advice, Aim, Evidence, Goal, Opened, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
+use coalesce_workloads::formats::profile as profiles;
 use coalesce_workloads::formats::source::{Bytes, Source};
 use coalesce_workloads::input::Input;
 use coalesce_workloads::json;
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Reads the files that were added. The reply lists them.
+    /// Reads the files that were added. The reply lists them, and answers those that cannot be replayed.
     Open {
         /// Bytes of device memory, instead of those recorded.
         capacity: Option<u64>,
@@ -62,6 +64,16 @@ pub enum Request {
 pub struct Engine {
     unread: Vec<(String, Vec<u8>)>,
     files: Vec<Opened>,
+    /// The answers about files that cannot be replayed.
+    pages: Vec<String>,
+}
+
+/// What was opened.
+#[derive(Serialize)]
+struct OpenReply<'a> {
+    files: Vec<FileInfo<'a>>,
+    /// The answers about files that cannot be replayed: profiles, and snapshots without a history.
+    pages: &'a [String],
 }
 
 /// A file that was opened.
@@ -119,8 +131,17 @@ impl Engine {
         };
         for (name, bytes) in self.unread.drain(..) {
             let source = Source::Memory(PathBuf::from(&name), Bytes::from(bytes));
-            let input = Input::open(&source, None)?;
-            self.files.push(Opened::under(&given, input)?);
+            if let Some(profile) = profiles::read(source.clone())? {
+                self.pages.push(profile::page(&ProfileAnswer::of(&profile)));
+                continue;
+            }
+            match Opened::under(&given, Input::open(&source, None)?) {
+                Ok(opened) => self.files.push(opened),
+                Err(error) => match error.downcast::<NoHistory>() {
+                    Ok(NoHistory { present, .. }) => self.pages.push(present.page()),
+                    Err(error) => return Err(error),
+                },
+            }
         }
         let files = self.files.iter().map(|file| FileInfo {
             name: name(file),
@@ -129,7 +150,10 @@ impl Engine {
             limit_bytes: file.conditions.replay.limit,
             conditions: &file.conditions.sources,
         });
-        shown(&files.collect::<Vec<_>>())
+        shown(&OpenReply {
+            files: files.collect(),
+            pages: &self.pages,
+        })
     }
 
     fn advise(&self, seconds: f64) -> anyhow::Result<Vec<u8>> {

@@ -17,7 +17,7 @@ fn with_snapshot() -> Engine {
     let mut engine = Engine::default();
     engine.add_file([b"adamw.pickle.gz\n", SNAPSHOT].concat());
     let files = asked(&mut engine, &Request::Open { capacity: None });
-    assert_eq!(files[0]["name"], "adamw");
+    assert_eq!(files["files"][0]["name"], "adamw");
     engine
 }
 

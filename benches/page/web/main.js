@@ -3,7 +3,7 @@
 import { Engine } from './engine.js';
 import { details } from './evidence.js';
 import { Explorer, fill } from './explorer.js';
-import { by, settingsName, shown } from './format.js';
+import { by, element, settingsName, shown } from './format.js';
 import { answer, explanation, settings } from './tables.js';
 
 /** What the page shows. */
@@ -41,7 +41,12 @@ async function analyse() {
     }
     const gib = by('capacity').valueAsNumber;
     const capacity = Number.isNaN(gib) ? null : Math.round(gib * 2 ** 30);
-    const opened = await engine.ask({ ask: 'open', capacity });
+    const { files: opened, pages } = await engine.ask({ ask: 'open', capacity });
+    if (!opened.length) {
+      fill('answer', [element('h2', {}, 'Answer'), ...pages.map((text) => element('pre', { className: 'page' }, text))]);
+      status(`Done in ${secondsSince(begun).toFixed(1)} s.`);
+      return;
+    }
     status('Trying settings …');
     const limit = by('seconds').valueAsNumber;
     const left = limit - secondsSince(begun);

@@ -138,6 +138,9 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
         let workload = match formats::open(&file)? {
             FileContent::Workload(workload) => workload,
             FileContent::Devices(trace) => trace.open(0)?,
+            FileContent::Profile(_) => {
+                bail!("{}: a profile cannot be replayed", printable::path(&file))
+            }
             FileContent::Snapshot(_) => bail!(
                 "{0}: a snapshot; make a trace of it: coalesce convert {0} NAME.csv.gz",
                 printable::path(&file)

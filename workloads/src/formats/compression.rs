@@ -1,4 +1,4 @@
-//! Compressed input: gzip, xz and zstd, recognised by its first bytes.
+//! Compressed input: gzip, xz, zstd and zip archives, recognised by its first bytes.
 //!
 //! The decoders are written in Rust, so that they compile for every target. All of them accept several compressed
 //! files in a row as one, as `cat a.gz b.gz` makes them, and verify checksums.
@@ -12,12 +12,17 @@ use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use super::archive;
+use super::source::Origin;
+
 /// A format of compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Compression {
     Gzip,
     Xz,
     Zstd,
+    /// An archive, of which [one file](archive) is read.
+    Zip,
 }
 
 /// The most bytes that a decoder keeps of what it unpacked: as much as `zstd` allows by default, and twice as much
@@ -32,6 +37,7 @@ impl Compression {
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
             // A frame, or a skippable frame, which some programs write first.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            [b'P', b'K', 3, 4, ..] => Some(Self::Zip),
             _ => None,
         }
     }
@@ -40,7 +46,7 @@ impl Compression {
     /// zstd up to 60 times; they make a bomb of zeros 1000 and 10 000 times smaller.
     pub(super) fn most_expansion(self) -> u64 {
         match self {
-            Self::Gzip => 64,
+            Self::Gzip | Self::Zip => 64,
             Self::Xz | Self::Zstd => 256,
         }
     }
@@ -51,25 +57,31 @@ impl Compression {
             Self::Gzip => "gunzip",
             Self::Xz => "unxz",
             Self::Zstd => "unzstd",
+            Self::Zip => "unzip",
         }
     }
 
     /// The unpacked content. Errors say what is wrong, and what to do.
-    pub(super) fn unpack(self, packed: Box<dyn BufRead>) -> Box<dyn BufRead> {
+    ///
+    /// # Errors
+    /// If the input cannot be opened, or is an archive of which no file can be read.
+    pub(super) fn unpack(self, packed: &Origin) -> io::Result<Box<dyn BufRead>> {
+        let (start, _) = packed.open()?;
         let unpacked: Box<dyn Read> = match self {
-            Self::Gzip => Box::new(MultiGzDecoder::new(packed)),
+            Self::Gzip => Box::new(MultiGzDecoder::new(start)),
             Self::Xz => {
                 // The decoder needs some memory in addition to the window.
                 let most_kib = (LARGEST_WINDOW >> 10) as u32 + 1024;
-                Box::new(XzReader::new_mem_limit(packed, true, most_kib))
+                Box::new(XzReader::new_mem_limit(start, true, most_kib))
             }
-            Self::Zstd => Box::new(ZstdReader::new(packed)),
+            Self::Zstd => Box::new(ZstdReader::new(start)),
+            Self::Zip => archive::open(packed.open_anywhere()?)?,
         };
-        Box::new(BufReader::new(Unpacked {
+        Ok(Box::new(BufReader::new(Unpacked {
             unpacked,
             compression: self,
             bytes: 0,
-        }))
+        })))
     }
 }
 
@@ -204,14 +216,16 @@ pub fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::source::Source;
 
     #[test]
     fn the_first_bytes_tell_the_format() {
-        use Compression::{Gzip, Xz, Zstd};
+        use Compression::{Gzip, Xz, Zip, Zstd};
 
         let found = |start: &[u8]| Compression::of(start);
         assert_eq!(found(b"\x1f\x8b"), Some(Gzip));
         assert_eq!(found(b"\xfd7zXZ\0rest"), Some(Xz));
+        assert_eq!(found(b"PK\x03\x04rest"), Some(Zip));
         for start in [
             b"\x28\xb5\x2f\xfd",
             b"\x50\x2a\x4d\x18",
@@ -232,8 +246,14 @@ mod tests {
         ] {
             assert_eq!(found(start), None, "{}", start.escape_ascii());
         }
-        let told = [Gzip, Xz, Zstd].map(|format| (format.tool(), format.most_expansion()));
-        assert_eq!(told, [("gunzip", 64), ("unxz", 256), ("unzstd", 256)]);
+        let told = [Gzip, Xz, Zstd, Zip].map(|format| (format.tool(), format.most_expansion()));
+        let expected = [
+            ("gunzip", 64),
+            ("unxz", 256),
+            ("unzstd", 256),
+            ("unzip", 64),
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]
@@ -256,7 +276,8 @@ mod tests {
     fn an_error_tells_how_many_bytes_were_unpacked() {
         let packed = gzip(&[b'x'; 1 << 20]).unwrap();
         let cut = packed[..packed.len() - 9].to_vec();
-        let mut content = Compression::Gzip.unpack(Box::new(io::Cursor::new(cut)));
+        let cut = Origin::of(Source::Memory("a.gz".into(), cut.into())).unwrap();
+        let mut content = Compression::Gzip.unpack(&cut).unwrap();
         let mut unpacked = Vec::new();
         let error = content.read_to_end(&mut unpacked).unwrap_err();
         let places = format!("after {} unpacked bytes); copy it again", unpacked.len());

@@ -11,6 +11,7 @@ use memchr::memchr;
 
 use super::compression::Compression;
 use super::foreign;
+use super::nearest::NO_FORMAT;
 use super::source::{Origin, Source};
 use crate::budget::Budget;
 use crate::op::WorkloadError;
@@ -37,6 +38,12 @@ enum Position {
 }
 
 impl FileError {
+    /// Whether the file is of no format that is read, rather than damaged.
+    #[must_use]
+    pub fn is_of_no_format(&self) -> bool {
+        self.reason.starts_with(NO_FORMAT)
+    }
+
     pub(super) fn new(file: &Path, reason: impl ToString) -> Self {
         Self {
             file: file.to_owned(),
@@ -68,6 +75,11 @@ impl FileError {
             position: Position::Byte(byte),
             ..Self::new(file, reason)
         }
+    }
+
+    /// Whether the content is wrong, rather than the file unreadable.
+    pub(super) fn is_of_content(&self) -> bool {
+        self.position != Position::Unknown
     }
 
     /// The same error with a hint behind the reason.
@@ -124,7 +136,7 @@ impl InputFile {
             let (mut content, size) = origin.open()?;
             let compression = Compression::of(content.fill_buf()?);
             if let Some(compression) = compression {
-                content = compression.unpack(content);
+                content = compression.unpack(&origin)?;
             }
             let mut start = Vec::new();
             // An error is kept for the reader that knows what the content is, and so where the error is.

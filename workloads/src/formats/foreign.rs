@@ -16,10 +16,6 @@ pub(super) fn describe(path: &Path, start: &[u8]) -> Option<String> {
                 "compressed with {tool}; unpack it first, or compress it with gzip, xz or zstd, which are read"
             ));
         }
-        (Some((_, Foreign::Zip)), _) if contains(start, b"data.pkl") => {
-            ("a zip archive of torch.save", SNAPSHOT)
-        }
-        (Some((_, Foreign::Zip)), _) => ("a zip archive", "unpack it first"),
         (Some((_, Foreign::Other(what, instead))), _) => (*what, *instead),
         (None, Some((_, what))) => (*what, SNAPSHOT),
         (None, None) if start.get(257..262) == Some(b"ustar") => {
@@ -36,12 +32,11 @@ const SNAPSHOT: &str = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") wr
 enum Foreign {
     /// Compressed in a format that is not read.
     Packed(&'static str),
-    Zip,
     /// What it is, and what would be right instead.
     Other(&'static str, &'static str),
 }
 
-const MAGIC: [(&[u8], Foreign); 17] = [
+const MAGIC: [(&[u8], Foreign); 16] = [
     (
         b"version https://git-lfs.github.com/",
         Foreign::Other("a Git LFS pointer", "`git lfs pull` fetches the file"),
@@ -53,7 +48,6 @@ const MAGIC: [(&[u8], Foreign); 17] = [
     (b"BZh", Foreign::Packed("bzip2")),
     (b"\x04\x22\x4d\x18", Foreign::Packed("lz4")),
     (b"7z\xbc\xaf\x27\x1c", Foreign::Packed("7-Zip")),
-    (b"PK\x03\x04", Foreign::Zip),
     (
         b"SQLite format 3\0",
         Foreign::Other("an SQLite database, as Nsight Systems exports it", SNAPSHOT),
@@ -103,7 +97,6 @@ mod tests {
                 Foreign::Packed(tool) => Some(format!(
                     "compressed with {tool}; unpack it first, or compress it with gzip, xz or zstd, which are read"
                 )),
-                Foreign::Zip => other("a zip archive", "unpack it first"),
                 Foreign::Other(what, instead) => other(what, instead),
             };
             assert_eq!(found, expected);
@@ -115,8 +108,6 @@ mod tests {
             assert_eq!(found, other(what, SNAPSHOT));
             assert_eq!(told(&format!("x.{extension}/a"), b"rest"), None);
         }
-        let zip = told("a.pt", b"PK\x03\x04 archive/data.pkl");
-        assert_eq!(zip, other("a zip archive of torch.save", SNAPSHOT));
         let mut tar = vec![b'a'; 300];
         tar[257..262].copy_from_slice(b"ustar");
         assert_eq!(told("a", &tar), other("a tar archive", "unpack it first"));

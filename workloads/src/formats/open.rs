@@ -1,8 +1,13 @@
 //! Recognises and opens input files.
 
+use std::fs;
+use std::path::Path;
+
 use super::binary;
-use super::file::{FileError, InputFile, excerpt};
+use super::file::{FileError, InputFile};
 use super::minimalloc::{self, InstanceFile};
+use super::nearest::{header, unknown};
+use super::profile::{self, Profile};
 use super::rmm::{self, RmmLog};
 use super::snapshot::{self, Recording};
 use super::source::{Origin, Source};
@@ -17,6 +22,8 @@ pub enum FileContent {
     Workload(Box<dyn Workload>),
     /// A trace of several devices.
     Devices(DeviceSections),
+    /// What a profiler recorded, which cannot be replayed.
+    Profile(Profile),
 }
 
 /// A trace of several devices.
@@ -51,32 +58,25 @@ fn open_section(file: InputFile, section: usize) -> Result<TraceFile, FileError>
     }
 }
 
-/// What can be opened.
-const READ: &str = "expected a PyTorch memory snapshot (pickle or JSON), a trace (CSV or binary), an RMM log or \
-                    a MiniMalloc instance, plain or compressed with gzip, xz or zstd";
-
-/// Opens an input of any format, plain or compressed with gzip, xz or zstd. The first bytes decide what it is.
+/// Opens an input of any format, plain or compressed with gzip, xz or zstd, or alone in a zip archive. The first bytes decide
+/// what it is.
 ///
 /// # Errors
 /// [`FileError`] if the file cannot be read, or is of no format that is read.
 pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
     let file = InputFile::open(source)?;
+    if profile::is_profile(file.start()) {
+        return Ok(FileContent::Profile(profile::read_file(file)?));
+    }
     if snapshot::read::is_snapshot(file.start()) {
         return Ok(FileContent::Snapshot(snapshot::read::read_file(file)?));
     }
-    let first_line = file.start().split(|&byte| byte == b'\n').next();
-    let text = str::from_utf8(first_line.unwrap_or_default()).unwrap_or_default();
-    Ok(FileContent::Workload(match text.trim_end_matches('\r') {
+    Ok(FileContent::Workload(match header(file.start()) {
         rmm::COLUMNS => Box::new(RmmLog::new(file)?),
         header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
-        header => {
+        _ => {
             if !may_be_trace(file.start()) {
-                let found = match header {
-                    "" => "no line of text".to_owned(),
-                    header => format!("'{}'", excerpt(header)),
-                };
-                let reason = format!("of no format that is read (it begins with {found}); {READ}");
-                return Err(FileError::new(file.path(), reason));
+                return Err(FileError::new(file.path(), unknown(file.start())));
             }
             let trace = open_section(file, 0)?;
             if !trace.devices.is_empty() {
@@ -88,6 +88,24 @@ pub fn open(source: impl Into<Source>) -> Result<FileContent, FileError> {
             Box::new(trace)
         }
     }))
+}
+
+/// Whether a file is of a format that is read, or may be, because it is damaged or cannot be opened.
+#[must_use]
+pub fn may_be_read(path: &Path) -> bool {
+    match InputFile::open(path) {
+        Ok(file) => {
+            let start = file.start();
+            let is_known = profile::is_profile(start) || snapshot::read::is_snapshot(start);
+            is_known || is_table(header(start)) || may_be_trace(start)
+        }
+        Err(error) => !error.is_of_content() || fs::metadata(path).is_ok_and(|it| it.len() == 0),
+    }
+}
+
+/// Whether a header is that of an RMM log or a MiniMalloc instance.
+fn is_table(header: &str) -> bool {
+    header == rmm::COLUMNS || minimalloc::is_header(header)
 }
 
 /// Whether an unpacked file with this start may be a trace, as text or in binary form. One that cannot be read from its

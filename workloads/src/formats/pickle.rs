@@ -5,12 +5,15 @@
 //! PyTorch's C++ code), 4 (Python up to 3.13) and 5 (Python 3.14). The [writer](mod@write) uses protocol 2,
 //! because pytorch.org/memory_viz supports protocols up to 4 only.
 //!
+//! A file of `torch.save` in its older format has pickles before that of its object, which are skipped.
+//!
 //! Shared values stay shared: a snapshot contains each stack frame once and refers to it thousands of
 //! times. A value may contain itself, so never descend to an unknown depth.
 
 mod arena;
 mod machine;
 mod opcode;
+mod torch_save;
 pub mod write;
 
 use std::borrow::Cow;

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! Thread,Time,Action,Pointer,Size,Stream
-//! 4711,09:31:07.123456,allocate,0x7f3c00000000,1024,0      or `free`, or `allocate failure`
+//! 4711,09:31:07.123456,allocate,0x7f3c00000000,1024,0      or `free`, `deallocate`, or `allocate failure`
 //! ```
 //!
 //! Source: logging_resource_adaptor_impl.cpp and benchmarks/utilities/log_parser.hpp of rapidsai/rmm
-//! (2026). Pointers and streams are hexadecimal, with or without 0x; `(nil)` is 0. Threads and times are
+//! (2026), which write `free`; RMM's guide of its log has `deallocate`. Pointers and streams are hexadecimal, with or without 0x; `(nil)` is 0. Threads and times are
 //! ignored, because the lines are in the order of the allocator's operations. Streams are numbered in the
 //! order of their first use; 0 and 1 (the legacy stream) are the default stream. A failed request has no
 //! matching free; it is skipped, as in RMM's own replay.
@@ -132,7 +132,7 @@ impl Log {
         match action {
             "allocate failure" => Ok(None),
             // An allocation of 0 bytes.
-            "allocate" | "free" if pointer == 0 => Ok(None),
+            "allocate" | "free" | "deallocate" if pointer == 0 => Ok(None),
             "allocate" => {
                 let id = self.count;
                 match self.live.entry(pointer) {
@@ -150,12 +150,12 @@ impl Log {
                     }
                 }
             }
-            "free" => match self.live.remove(&pointer) {
+            "free" | "deallocate" => match self.live.remove(&pointer) {
                 Some(id) => Ok(Some(Op::Free { id })),
                 None => Err(format!("free of 0x{pointer:x}, which is not live")),
             },
             other => Err(format!(
-                "unknown action '{other}'; expected one of: allocate, free, allocate failure",
+                "unknown action '{other}'; expected one of: allocate, free, deallocate, allocate failure",
                 other = printable(other)
             )),
         }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coalesce_alloc::printable;
 
+use super::archive::ReadSeek;
+
 /// Where input is read from. A path converts to a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
@@ -64,6 +66,18 @@ impl Source {
             }
             Self::Memory(_, bytes) => Ok(bytes.as_ref().to_vec()),
         }
+    }
+
+    /// The same input, in memory if it can be read only once, so that it can be opened again.
+    ///
+    /// # Errors
+    /// As [`Source::read`], and if there is no such file.
+    pub fn kept(self) -> io::Result<Self> {
+        let Origin { source, kept } = Origin::of(self)?;
+        Ok(match kept {
+            Some(bytes) => Self::Memory(source.path().to_owned(), bytes),
+            None => source,
+        })
     }
 
     /// As [`Source::read`], for text.
@@ -128,6 +142,14 @@ impl Origin {
 
     pub(super) fn path(&self) -> &Path {
         self.source.path()
+    }
+
+    /// The bytes, to be read in any order.
+    pub(super) fn open_anywhere(&self) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(match &self.kept {
+            None => Box::new(BufReader::new(File::open(self.path())?)),
+            Some(bytes) => Box::new(Cursor::new(bytes.clone())),
+        })
     }
 
     /// The bytes, and their number.

@@ -9,6 +9,7 @@ mod examples;
 mod file;
 mod memory;
 mod minimalloc;
+mod profile;
 mod rmm;
 mod snapshot;
 mod trace;

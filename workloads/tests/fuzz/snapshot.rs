@@ -128,3 +128,10 @@ fn almost_snapshots() {
     let file = Scratch::new("almost.pickle");
     proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
 }
+
+/// As `torch.save` and zip programs write them.
+#[test]
+fn almost_saved() {
+    let file = Scratch::new("almost.pt");
+    proptest!(|(bytes in almost(examples("fuzz/examples/saved")))| check(&bytes, &file));
+}

@@ -22,6 +22,7 @@ mod models;
 mod parameter_ranges;
 mod pickles;
 mod placement;
+mod profiles;
 mod public_traces;
 mod recordings;
 mod round_trips;

@@ -4,4 +4,5 @@ mod devices;
 mod history;
 mod mistakes;
 mod recorded;
+mod saved;
 mod wrapped;

@@ -10,7 +10,7 @@ pub(super) const OF_SIZE: &str = "requests of ";
 
 /// A place of the program.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Site {
+pub(crate) struct Site {
     /// The file without its folders, and the line; empty if no stack names one.
     pub place: String,
     pub file: String,
@@ -25,7 +25,7 @@ pub(super) struct Site {
 const SMALL: u64 = 1 << 20;
 
 /// Where an allocation comes from.
-pub(super) struct Origin<'a> {
+pub(crate) struct Origin<'a> {
     pub bytes: u64,
     pub tag: &'a str,
     pub stack: Option<(StackId, &'a Stack)>,
@@ -69,7 +69,7 @@ impl Origin<'_> {
 
 /// The places, without duplicates.
 #[derive(Default)]
-pub(super) struct Sites {
+pub(crate) struct Sites {
     sites: Vec<Site>,
     by_content: HashMap<Site, u32>,
     by_stack: HashMap<(StackId, bool), u32>,

@@ -73,10 +73,22 @@ fn every_field_of_the_output_is_described() {
     let changed = scratch("schema.csv", rows.replace(",recorded,", ",other,"));
     let (table, changed) = (table.to_str().unwrap(), changed.to_str().unwrap());
     let buffers = scratch("schema_place.csv", "id,lower,upper,size\nb1,0,3,4\n");
+    let profile = checkout().join("workloads/recordings/complaints/kineto.json.gz");
+    let block = r#"{"size": 512, "state": "active_allocated"}"#;
+    let segments = format!(r#"[{{"address": 512, "blocks": [{block}]}}]"#);
+    let segments = scratch("schema_segments.json", &segments);
     let advise = ["advise", &small, "--time-limit", "0", "--json"];
     for (output, arguments) in [
         ("advise", [&advise[..], &["--capacity", "10GiB"]].concat()),
         ("job", [&advise[..], &[&other]].concat()),
+        (
+            "profile",
+            vec!["advise", profile.to_str().unwrap(), "--json"],
+        ),
+        (
+            "present",
+            vec!["advise", segments.to_str().unwrap(), "--json"],
+        ),
         ("compare", vec!["compare", table, changed, "--json"]),
         (
             "diagnose",

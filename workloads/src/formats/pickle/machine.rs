@@ -9,7 +9,7 @@ use std::io::Read;
 
 use self::memo::Memo;
 use super::arena::{Arena, Chain, Content, Item, RECENT, Uses, Value};
-use super::{Consumer, Fresh, PickleError, ReadError, Token, opcode};
+use super::{Consumer, Fresh, PickleError, ReadError, Token, opcode, torch_save};
 use crate::budget::Budget;
 use crate::formats::buffered::{Buffered, Reason};
 
@@ -31,7 +31,7 @@ pub(super) fn run(
         memo: Vec::new(),
         others: Vec::new(),
     };
-    let root = machine.begin().and_then(|()| machine.run());
+    let root = machine.object();
     machine.arena.read = machine.input.at();
     match (root, machine.input.failure) {
         (Ok(root), _) => Ok((machine.arena, root)),
@@ -62,6 +62,27 @@ struct Machine<'c, R, C> {
 }
 
 impl<R: Read, C: Consumer> Machine<'_, R, C> {
+    /// Executes the pickle of the object, and before it those that `torch.save` adds.
+    fn object(&mut self) -> Result<Item, Reason> {
+        if let Some(len) = torch_save::magic(self.input.peek(torch_save::LONGEST)?) {
+            self.input.skip(len);
+            for _ in 0..torch_save::BETWEEN {
+                self.begin()?;
+                self.run()?;
+                self.forget();
+            }
+        }
+        self.begin()?;
+        self.run()
+    }
+
+    /// Forgets the result of a pickle, so that another can follow.
+    fn forget(&mut self) {
+        self.stack.clear();
+        self.memo.clear();
+        self.others.clear();
+    }
+
     fn begin(&mut self) -> Result<(), Reason> {
         const NEWEST: u8 = 5;
         match self.input.peek(8)? {

@@ -69,7 +69,13 @@ pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, F
     let Some(form) = Form::of(file.start()) else {
         return from_pickle(file.bounded(largest), budget).map_err(|error| match error {
             ReadError::Io(error) => FileError::new(&path, error),
-            ReadError::Pickle(PickleError { at, reason }) => FileError::at_byte(&path, at, reason),
+            ReadError::Pickle(PickleError { at, reason }) => {
+                let error = FileError::at_byte(&path, at, &reason);
+                if imports_tensors(&reason) {
+                    return error.with_hint(CHECKPOINT);
+                }
+                error
+            }
         });
     };
     let bytes = form
@@ -78,6 +84,18 @@ pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, F
     from_pickle(&bytes[..], budget)
         .map_err(|error| FileError::new(&path, format!("the snapshot in it, {error}")))
 }
+
+/// Whether a pickle was refused because it has what checkpoints have.
+fn imports_tensors(refused: &str) -> bool {
+    let others = [
+        "refuses GLOBAL 'torch.",
+        "refuses GLOBAL 'collections.OrderedDict",
+    ];
+    others.iter().any(|other| refused.starts_with(other))
+}
+
+const CHECKPOINT: &str = "nearest to it is a checkpoint of a model, which tells nothing of memory; \
+                          torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") writes a snapshot";
 
 fn from_pickle(source: impl Read, budget: Budget) -> Result<Vec<Recording>, ReadError> {
     let mut collected = Collected::default();

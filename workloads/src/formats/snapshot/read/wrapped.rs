@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::formats::file::{FileError, InputFile};
 use crate::formats::foreign::contains;
+use crate::formats::nearest::unknown;
 use crate::formats::pickle::to_writer;
 
 /// The form of a file that may contain a snapshot.
@@ -25,9 +26,11 @@ impl Form {
             .unwrap_or(start)
             .trim_ascii_start();
         let tag = text.get(..5).unwrap_or_default().to_ascii_lowercase();
-        match text.first()? {
-            b'{' | b'[' => Some(Self::Json),
-            b'<' if tag == b"<!doc" || tag == b"<html" => Some(Self::Page),
+        let inner = text.get(1..).unwrap_or_default().trim_ascii_start();
+        match (text.first()?, inner.first()) {
+            // A line of a log may begin with '[' too.
+            (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']')) => Some(Self::Json),
+            (b'<', _) if tag == b"<!doc" || tag == b"<html" => Some(Self::Page),
             _ => None,
         }
     }
@@ -64,6 +67,11 @@ fn of_page(page: &[u8]) -> Result<Vec<u8>, String> {
     const KEY: &[u8] = b"\"base64\":";
     let wrong = "an HTML page without a snapshot; expected a page of torch.cuda._memory_viz \
                  (trace_plot or segment_plot) from PyTorch 2.1 or later, or the snapshot itself";
+    if contains(page, b"<title>GPU Memory Timeline HTML</title>") {
+        let picture = "a page of export_memory_timeline, which has only a picture; \
+                       export_memory_timeline(\"memory.json.gz\") writes the amounts, which are read";
+        return Err(picture.to_owned());
+    }
     let at = page.windows(KEY.len()).position(|window| window == KEY);
     let value = at.and_then(|at| page.get(at + KEY.len()..));
     let value = value
@@ -97,7 +105,7 @@ fn of_json(json: &[u8]) -> Result<Vec<u8>, String> {
             return Err(wrong("a trace of a profiler (Chrome trace)"));
         }
         Value::Array(segments) if segments.iter().all(is_segment) => {}
-        _ => return Err(wrong("JSON of another kind")),
+        _ => return Err(unknown(start)),
     }
     let mut pickle = Vec::new();
     to_writer(&value, &mut pickle).map_err(|error| error.to_string())?;
