@@ -11,7 +11,6 @@ use memchr::memchr;
 
 use super::compression::Compression;
 use super::foreign;
-use super::nearest::NO_FORMAT;
 use super::source::{Origin, Source};
 use crate::budget::Budget;
 use crate::op::WorkloadError;
@@ -36,6 +35,9 @@ enum Position {
     /// In the unpacked file, counted from 0.
     Byte(u64),
 }
+
+/// How the reason begins why a file of no known format is not read.
+pub(super) const NO_FORMAT: &str = "of no format that is read";
 
 impl FileError {
     /// Whether the file is of no format that is read, rather than damaged.

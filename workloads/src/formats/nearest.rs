@@ -1,11 +1,8 @@
 //! What is said of a file of no format that is read: what can be read, and what it comes nearest to.
 
-use super::file::excerpt;
+use super::file::{NO_FORMAT, excerpt};
 use super::foreign::contains;
 use super::rmm;
-
-/// How the reason begins.
-pub(super) const NO_FORMAT: &str = "of no format that is read";
 
 /// What can be opened.
 pub const READ: &str = "expected a PyTorch memory snapshot (pickle, torch.save, JSON or a page of memory_viz), a trace of \
