@@ -9,7 +9,7 @@
 //! | `amount.rs` | amounts, known up to their rounding |
 //! | `wording.rs` | how messages word their figures |
 //! | `message.rs` | messages about memory that ran out |
-//! | `claims.rs` | what the figures of a message prove |
+//! | `claims.rs`, `claims/` | what the figures of a message prove |
 //! | `platform.rs` | which settings a build has |
 //! | `state.rs` | tables of memory |
 //! | `remarks.rs` | sentences of other programs |

@@ -3,12 +3,16 @@
 //! Each claim names the figures from which it follows, and holds however they were rounded. The first that applies is the
 //! situation.
 
+mod free;
+mod limit;
+mod others;
+
 use coalesce_bench::text::Unit;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::amount::Amount;
-use super::message::{Message, Platform};
+use super::message::Message;
 use super::wording::Figure;
 
 /// Why a request failed, as far as a message proves it.
@@ -148,41 +152,6 @@ impl Judge<'_> {
         Some(self.message.live()? + self.request)
     }
 
-    /// What is neither free nor held by the allocator: contexts, other libraries, other processes.
-    fn beside_bytes(&self) -> Option<Amount> {
-        let capacity = self.get(Figure::Capacity)?;
-        Some(capacity - self.get(Figure::Free)? - self.message.held()?)
-    }
-
-    /// A message that lacks its request still tells who holds the device.
-    fn without_request(&self) -> Option<Judgement> {
-        let (capacity, free) = (self.get(Figure::Capacity)?, self.get(Figure::Free)?);
-        // The process holds no more than it may.
-        let held = self.message.held().or(self.get(Figure::Allowed))?;
-        let others = capacity - free - held;
-        let is_much = others.least >= capacity.stated / MUCH_PART;
-        let situation = if is_much {
-            Situation::OthersHold
-        } else {
-            Situation::Unclear
-        };
-        let holds = match self.message.held() {
-            Some(_) => "holds",
-            None => "holds at most",
-        };
-        Some(self.of(
-            situation,
-            format!(
-                "Of the {} of the device, {} is free, this allocator {holds} {}, and others hold {}: contexts, libraries and \
-                 other processes. The text does not state the request that failed.",
-                self.amount(capacity),
-                self.amount(free),
-                self.amount(held),
-                self.amount(others)
-            ),
-        ))
-    }
-
     fn misreported(&self) -> Option<Judgement> {
         let of = |amount: Amount| Unit::of(amount.stated).amount(amount.stated);
         let (capacity, free) = (self.get(Figure::Capacity), self.get(Figure::Free));
@@ -222,82 +191,6 @@ impl Judge<'_> {
                 ),
             )
         })
-    }
-
-    fn own_limit(&self) -> Option<Judgement> {
-        // The largest number means that there is no limit.
-        let allowed = self
-            .get(Figure::Allowed)
-            .filter(|limit| limit.least < ABSURD)?;
-        if self.message.platform == Platform::Mps {
-            return self.watermark(allowed);
-        }
-        let (free, demand) = (self.get(Figure::Free)?, self.demand());
-        let has_room = self.request.fits_into(free);
-        let is_beyond = demand.is_some_and(|demand| demand.exceeds(allowed));
-        // The limit counts what is reserved. What would stay below it was refused for another reason.
-        let held = self.message.held();
-        let is_below = held.is_some_and(|held| (held + self.request).fits_into(allowed));
-        if is_below || !has_room && !is_beyond {
-            return None;
-        }
-        let first = format!(
-            "The process limits itself to {} (torch.cuda.set_per_process_memory_fraction, or \
-             per_process_memory_fraction in the settings), while {} of the device is free.",
-            self.amount(allowed),
-            self.amount(free)
-        );
-        let then = match (demand, self.message.cached()) {
-            (Some(demand), Some(cached)) if demand.fits_into(allowed) => format!(
-                "Within that limit, its tensors and the request for {} need {}: {} that it held was used by no tensor, but \
-                 could not serve the request. A setting can help, and so can a higher limit.",
-                self.requested(),
-                self.amount(demand),
-                self.amount(cached),
-            ),
-            (Some(demand), _) if has_room => format!(
-                "Its tensors and the request for {} need {}: raise the limit to more than that, or free {}.",
-                self.requested(),
-                self.amount(demand),
-                self.missing(demand - allowed)
-            ),
-            (Some(demand), _) => format!(
-                "Its tensors and the request for {} need {}. A higher limit alone helps little, because the device has no \
-                 more: {} must go.",
-                self.requested(),
-                self.amount(demand),
-                self.missing(demand - allowed)
-            ),
-            (None, _) => format!(
-                "Raise the limit, or request less than {}.",
-                self.requested()
-            ),
-        };
-        Some(Judgement {
-            may_help: demand.is_some_and(|demand| demand.fits_into(allowed)),
-            ..self.of(Situation::OwnLimit, format!("{first} {then}"))
-        })
-    }
-
-    /// The limit of Apple's devices (aten/src/ATen/mps/MPSAllocator.mm).
-    fn watermark(&self, allowed: Amount) -> Option<Judgement> {
-        let allocated = self.message.live()?;
-        let outside = self.get(Figure::Outside).unwrap_or_default();
-        let demand = allocated + outside + self.request;
-        Some(self.of(
-            Situation::OwnLimit,
-            format!(
-                "PyTorch limits itself to {} on this device: its tensors hold {}, other allocations {}, and the request \
-                 for {} makes {}. PYTORCH_MPS_HIGH_WATERMARK_RATIO sets the limit; beyond it, the system may swap or fail. \
-                 Otherwise {} must go.",
-                self.amount(allowed),
-                self.amount(allocated),
-                self.amount(outside),
-                self.requested(),
-                self.amount(demand),
-                self.missing(demand - allowed)
-            ),
-        ))
     }
 
     fn demand_exceeds_device(&self) -> Option<Judgement> {
@@ -348,167 +241,6 @@ impl Judge<'_> {
         })
     }
 
-    /// Others hold much of the device, and hardly anything is free.
-    fn others_hold(&self) -> Option<Judgement> {
-        let (capacity, free) = (self.get(Figure::Capacity)?, self.get(Figure::Free)?);
-        let others = self.beside_bytes()?;
-        let is_much = others.least >= USUAL_BESIDE.max(capacity.stated / MUCH_PART);
-        let is_full = self.request.exceeds(free) || free.stated < capacity.stated / FREE_PART;
-        let would_fit = self.demand()?.fits_into(capacity);
-        if !(is_much && is_full && would_fit) {
-            return None;
-        }
-        let cached = self.message.cached().unwrap_or_default();
-        let also = if self.request.fits_into(cached) {
-            format!(
-                " PyTorch also held {} that no tensor used, in pieces that could not serve the request.",
-                self.amount(cached)
-            )
-        } else {
-            String::new()
-        };
-        let who = match self.outside() {
-            Some(own) if own.least > USUAL_BESIDE => format!(
-                "{} of it belongs to this process itself (recorded graphs, NCCL and other libraries)",
-                self.amount(own)
-            ),
-            _ => format!(
-                "contexts, libraries and other processes ({} shows which)",
-                self.message.platform.tool()
-            ),
-        };
-        Some(self.of(
-            Situation::OthersHold,
-            format!(
-                "{} of the {} of the device is held outside of this allocator: {who}. The \
-                 tensors of this program and the request for {} need {}, and {} was free.{also}",
-                self.amount(others),
-                self.amount(capacity),
-                self.requested(),
-                self.amount(self.demand()?),
-                self.amount(free)
-            ),
-        ))
-    }
-
-    /// Free blocks of private pools are what is missing.
-    fn private_pools(&self) -> Option<Judgement> {
-        let private = self.get(Figure::Private)?;
-        let cached = self.message.cached()?;
-        (self.request.fits_into(private) && private.exceeds(cached)).then(|| {
-            self.of(
-                Situation::PrivatePools,
-                format!(
-                    "Private pools, such as those of CUDA graphs, keep {} that no tensor uses and that serves no other request. \
-                     Outside of them, PyTorch held {} without a tensor in it, and the request for {} failed. Capture fewer \
-                     graphs, or let them share a pool.",
-                    self.amount(private),
-                    self.amount(cached),
-                    self.requested()
-                ),
-            )
-        })
-    }
-
-    fn driver_refused(&self) -> Option<Judgement> {
-        let free = self.get(Figure::Free)?;
-        self.request.fits_into(free).then(|| {
-            self.of(
-                Situation::DriverRefused,
-                format!(
-                    "The driver refused memory although {} of the device was free when the message was written, and {} \
-                     was requested. No setting of the allocator is indicated. Look for another process that held memory at that \
-                     moment, a limit of the process (PyTorch 2.1 to 2.4 do not state it) or the container, the size of a MIG \
-                     instance, and errors of the driver (dmesg).",
-                    self.amount(free),
-                    self.requested()
-                ),
-            )
-        })
-    }
-
-    fn fragmentation(&self) -> Option<Judgement> {
-        let cached = self.message.cached()?;
-        self.request.fits_into(cached).then(|| {
-            let together = match self.get(Figure::Free) {
-                Some(free) => format!(
-                    " If settings join all of it with what is free, up to {} is available for the request.",
-                    self.amount(cached + free)
-                ),
-                None => String::new(),
-            };
-            self.of(
-                Situation::Fragmentation,
-                format!(
-                    "The request failed because of fragmentation: PyTorch held {} that no tensor used, more than the {} \
-                     that were requested, but in pieces that could not serve the request: each too small, or of another \
-                     stream or pool.{together}",
-                    self.amount(cached),
-                    self.requested()
-                ),
-            )
-        })
-    }
-
-    fn just_enough(&self) -> Option<Judgement> {
-        let (cached, free) = (self.message.cached()?, self.get(Figure::Free)?);
-        let both = cached + free;
-        self.request.fits_into(both).then(|| {
-            self.of(
-                Situation::JustEnough,
-                format!(
-                    "What PyTorch held without a tensor in it, {}, and what was free, {}, would have sufficed for the request \
-                     for {}, but only in one piece. Expandable segments can give that at best, with {} to spare; without them, \
-                     {} must go.",
-                    self.amount(cached),
-                    self.amount(free),
-                    self.requested(),
-                    self.amount(both - self.request),
-                    self.missing(self.request - free)
-                ),
-            )
-        })
-    }
-
-    /// All that is cached or free is less than the request, though the device has more.
-    fn not_enough(&self) -> Option<Judgement> {
-        let (cached, free) = (self.message.cached()?, self.get(Figure::Free)?);
-        let both = cached + free;
-        if !self.request.exceeds(both) {
-            return None;
-        }
-        let missing = self.request - both;
-        let others = self.beside_bytes().unwrap_or_default();
-        let (situation, reason) = if others.least >= USUAL_BESIDE.max(missing.most) {
-            (
-                Situation::OthersHold,
-                format!(
-                    "Others hold what is missing: {} of the device is neither free nor held by this allocator, and it lacks {}",
-                    self.amount(others),
-                    self.amount(missing)
-                ),
-            )
-        } else {
-            (
-                Situation::TooMuch,
-                format!(
-                    "The program needs too much memory: {} must go",
-                    self.missing(missing)
-                ),
-            )
-        };
-        Some(self.of(
-            situation,
-            format!(
-                "{reason}. Even in one piece, what PyTorch held without a tensor in it, {}, and what was free, {}, are less \
-                 than the request for {}, so that no setting suffices.",
-                self.amount(cached),
-                self.amount(free),
-                self.requested()
-            ),
-        ))
-    }
-
     fn unclear(&self) -> String {
         match (self.demand(), self.get(Figure::Capacity)) {
             (Some(demand), Some(capacity)) => format!(
@@ -523,60 +255,5 @@ impl Judge<'_> {
                 self.requested()
             ),
         }
-    }
-
-    /// What the device holds beside the allocator's memory, if it is more than a context and libraries usually take.
-    fn beside(&self, situation: Situation) -> Option<String> {
-        let beside = self.beside_bytes()?;
-        if beside.least <= USUAL_BESIDE || situation == Situation::OthersHold {
-            return None;
-        }
-        Some(match self.outside() {
-            Some(outside) => format!(
-                "{} of the device is neither free nor in this allocator: {} of it belongs to this process (context, \
-                 libraries), the rest to others.",
-                self.amount(beside),
-                self.amount(outside)
-            ),
-            None => format!(
-                "{} of the device is neither free nor in this allocator: contexts, libraries and other processes.",
-                self.amount(beside)
-            ),
-        })
-    }
-
-    /// What this process holds outside of the allocator.
-    fn outside(&self) -> Option<Amount> {
-        let own = self.get(Figure::ThisProcess);
-        let known = own
-            .zip(self.message.held())
-            .filter(|(own, held)| own.exceeds(*held) && own.least < ABSURD);
-        known.map(|(own, held)| own - held)
-    }
-
-    fn private(&self, situation: Situation) -> Option<String> {
-        let private = self.get(Figure::Private)?;
-        let matters = private.least > 0 && private.stated >= self.request.stated / 2;
-        (matters && situation != Situation::PrivatePools).then(|| {
-            format!(
-                "{} lies unused in private pools, such as those of CUDA graphs, which serve no other request.",
-                self.amount(private)
-            )
-        })
-    }
-
-    /// Figures of processes that no device has: where the driver reports none, they are the largest numbers.
-    fn unreported(&self) -> Option<String> {
-        let own = self.get(Figure::ThisProcess);
-        let mut figures = own.iter().chain(&self.message.processes);
-        let is_absurd = figures.any(|figure| figure.least >= ABSURD);
-        let is_too_small = own
-            .zip(self.message.held())
-            .is_some_and(|(own, held)| held.exceeds(own + Amount::exactly(USUAL_BESIDE)));
-        (is_absurd || is_too_small).then(|| {
-            "The figures of processes in the message cannot be true: the driver does not report them here (WSL and containers). \
-             Nothing is concluded from them."
-                .to_owned()
-        })
     }
 }

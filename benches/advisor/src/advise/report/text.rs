@@ -251,8 +251,7 @@ fn ranking(advice: &Advice) -> String {
     )
 }
 
-/// The figures of the policy of our own, which a program can run with any settings' ease, and how much it holds beside
-/// the settings that are advised or kept.
+/// The figures of the policy of our own, and how much less it holds than the settings that are advised or kept.
 fn own_policy(advice: &Advice) -> Option<([String; 6], String)> {
     let unit = unit(advice);
     let own = advice.others.iter().find(|other| other.policy == OWN)?;
