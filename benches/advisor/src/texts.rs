@@ -38,6 +38,7 @@ use self::claims::judge;
 pub use self::message::Platform;
 use self::message::{Message, messages};
 use self::platform::Expandable;
+pub(crate) use self::platform::ROCM_WARNING;
 use self::state::states;
 pub use self::wording::Figure;
 

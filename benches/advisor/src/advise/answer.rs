@@ -184,6 +184,7 @@ impl Facts<'_> {
             Some(conf) => sentences::other_aims(&self, conf)
                 .into_iter()
                 .chain(sentences::required_versions(self.request.releases, conf))
+                .chain(sentences::platform_warning(self.request.releases, conf))
                 .collect(),
             None if kind == AnswerKind::Keep => sentences::other_aims(&self, self.request.present),
             None => Vec::new(),

@@ -13,6 +13,9 @@ pub(super) struct Expandable {
     pub remarks: Vec<String>,
 }
 
+/// What is reported about expandable segments on ROCm.
+pub(crate) const ROCM_WARNING: &str = "On ROCm, hangs and crashes under expandable segments are reported (pytorch#192259, pytorch#187343): try them on a short run first.";
+
 /// A platform with expandable segments: the variable that sets them, and the first release that has them.
 struct Support {
     platform: Platform,
@@ -35,10 +38,7 @@ const SUPPORTED: [Support; 4] = [
         platform: Platform::Rocm,
         variable: "PYTORCH_HIP_ALLOC_CONF",
         since: ROCM_EXPANDABLE,
-        warning: Some(
-            "On ROCm, hangs and crashes under expandable segments are reported (pytorch#192259, pytorch#187343): try them on \
-             a short run first.",
-        ),
+        warning: Some(ROCM_WARNING),
     },
     Support {
         platform: Platform::Xpu,

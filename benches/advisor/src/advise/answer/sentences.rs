@@ -13,6 +13,7 @@ use super::super::request::Aim;
 use super::super::search::TriedSettings;
 use super::{Decision, Facts, FailureCause, Reason};
 use crate::holders::Category;
+use crate::texts::ROCM_WARNING;
 
 /// How a process limits itself.
 const LIMITS: &str =
@@ -466,6 +467,13 @@ pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
         ))
     });
     better.collect()
+}
+
+/// What must be known about settings on the platform of a program.
+pub(super) fn platform_warning(releases: Releases, conf: &str) -> Option<String> {
+    let mut keys = written(conf).map(|(key, _)| key);
+    let is_meant = releases.is_rocm && keys.any(|key| key == "expandable_segments");
+    is_meant.then(|| ROCM_WARNING.to_owned())
 }
 
 /// The releases that settings need, if the release of the program is not known: those of keys that many
