@@ -96,6 +96,9 @@ pub struct ExplainedState {
 /// Longer texts are read from this many bytes before their end: the reason is at the end of a log.
 const LONGEST: usize = 4 << 20;
 
+/// More failures in a page would hide what follows them.
+const MOST_FAILURES: usize = 8;
+
 /// What is looked for, for texts in which none of it is.
 pub const LOOKED_FOR: &str = "no memory figures found. What is looked for: an out-of-memory message of PyTorch (CUDA, ROCm, \
                               XPU, NPU or MPS), torch.cuda.memory_summary(), torch.cuda.memory_stats(), nvidia-smi, \
@@ -203,7 +206,7 @@ impl Explanation {
     #[must_use]
     pub fn page(&self) -> String {
         let mut parts = Vec::new();
-        for failure in &self.failures {
+        for failure in self.failures.iter().take(MOST_FAILURES) {
             let mut sentences = failure.sentences.clone();
             if self.failures.len() > 1
                 && let Some(first) = sentences.first_mut()
@@ -211,6 +214,17 @@ impl Explanation {
                 *first = format!("{}: {first}", failure.name());
             }
             parts.push(paragraphs(sentences));
+        }
+        if let Some(more) = self
+            .failures
+            .len()
+            .checked_sub(MOST_FAILURES)
+            .filter(|&more| more > 0)
+        {
+            parts.push(paragraphs([format!(
+                "{} in the text; --json has all.",
+                count(more as u64, "more failed request")
+            )]));
         }
         if self.failures.len() > 1 {
             parts.push(paragraphs([self.together()]));

@@ -38,7 +38,8 @@ pub struct Args {
     /// plain or compressed with gzip, xz, zstd or zip; the name of a preset; or `-` for standard input. For several
     /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all; a folder or a
     /// pattern such as 'job/*.pickle' names its files. Of a profiler's trace with profile_memory=True, a file of
-    /// export_memory_timeline and a snapshot without a history, the answer is what they show.
+    /// export_memory_timeline and a snapshot without a history, the answer is what they show. Of a text, such as an
+    /// out-of-memory message, the end of a log or what nvidia-smi prints, it is what the figures prove.
     #[arg(required = true, value_name = "WORKLOAD", value_parser = input::workload)]
     workloads: Vec<Source>,
     #[command(flatten)]
