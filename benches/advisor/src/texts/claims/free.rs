@@ -51,8 +51,8 @@ impl Judge<'_> {
             self.of(
                 Situation::JustEnough,
                 format!(
-                    "What PyTorch held without a tensor in it, {}, and what was free, {}, would have sufficed for the request \
-                     for {}, but only in one piece. Expandable segments can give that at best, with {} to spare; without them, \
+                    "The {} that PyTorch held unused and the {} that were free would have sufficed for the request for {}, but \
+                     only in one piece. Expandable segments can give that at best, with {} to spare; without them, \
                      {} must go.",
                     self.amount(cached),
                     self.amount(free),
@@ -94,8 +94,8 @@ impl Judge<'_> {
         Some(self.of(
             situation,
             format!(
-                "{reason}. Even in one piece, what PyTorch held without a tensor in it, {}, and what was free, {}, are less \
-                 than the request for {}, so that no setting suffices.",
+                "{reason}. Even in one piece, the {} that PyTorch held unused and the {} that were free are less than the request \
+                 for {}, so that no setting suffices.",
                 self.amount(cached),
                 self.amount(free),
                 self.requested()

@@ -86,7 +86,7 @@ impl Judge<'_> {
                 Situation::PrivatePools,
                 format!(
                     "Private pools, such as those of CUDA graphs, keep {} that no tensor uses and that serves no other request. \
-                     Outside of them, PyTorch held {} without a tensor in it, and the request for {} failed. Capture fewer \
+                     Outside of them, PyTorch held {} unused, and the request for {} failed. Capture fewer \
                      graphs, or let them share a pool.",
                     self.amount(private),
                     self.amount(cached),
