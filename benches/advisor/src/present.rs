@@ -48,7 +48,7 @@ pub struct Present {
 pub struct PresentHolder {
     /// The file without its folders, and the line; empty without a stack.
     pub place: String,
-    /// The function or operator; without a stack the size of the requests.
+    /// The function or operator. Without a stack, it is the size of the requests.
     pub function: String,
     /// The line of a library through which the memory was requested.
     pub library: Option<String>,

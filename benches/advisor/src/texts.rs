@@ -39,6 +39,7 @@ pub use self::message::Platform;
 use self::message::{Message, messages};
 use self::platform::Expandable;
 pub(crate) use self::platform::ROCM_WARNING;
+pub use self::state::ExplainedState;
 use self::state::states;
 pub use self::wording::Figure;
 
@@ -81,15 +82,6 @@ pub struct ExplainedFailure {
     /// The figures in bytes; the text rounds them.
     pub figures: BTreeMap<Figure, u64>,
     /// What they prove, the most important first.
-    pub sentences: Vec<String>,
-}
-
-/// What a table says.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
-pub struct ExplainedState {
-    /// The device, and the tool.
-    pub title: String,
-    /// What it says.
     pub sentences: Vec<String>,
 }
 
@@ -136,13 +128,7 @@ pub fn explain(text: &str, file: Option<&str>) -> Option<Explanation> {
             .into_iter()
             .map(|judged| failure(judged, file))
             .collect(),
-        states: states
-            .into_iter()
-            .map(|state| ExplainedState {
-                title: state.title,
-                sentences: state.sentences,
-            })
-            .collect(),
+        states,
         remarks,
         command,
         settings,

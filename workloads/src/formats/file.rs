@@ -36,7 +36,7 @@ enum Position {
     Byte(u64),
 }
 
-/// How the reason begins why a file of no known format is not read.
+/// The first words of the error for a file whose format is not known.
 pub(super) const NO_FORMAT: &str = "of no format that is read";
 
 impl FileError {

@@ -22,7 +22,7 @@ use super::source::Source;
 pub struct Profile {
     /// The devices with any memory event, in the order of their kinds and numbers. CPUs are left out.
     pub devices: Vec<DeviceProfile>,
-    /// The steps of the program, in order of time: those of the profiler, else those of optimizers.
+    /// The steps of the program, in order of time. If the profiler marks no steps, they are those of the optimizers.
     pub steps: Vec<Step>,
     /// What is missing or unusual, one sentence each.
     pub remarks: Vec<String>,

@@ -68,7 +68,7 @@ impl Amount {
         })
     }
 
-    /// The amount at the start of a text in lower case without spaces: `35.60gib`.
+    /// Reads the amount with which a text starts, such as `35.60gib`. The text is in lower case, without spaces.
     pub fn at_start(text: &str) -> Option<Self> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, rest) = text.split_at(digits);
@@ -76,7 +76,7 @@ impl Amount {
         Self::of(number, unit.1)
     }
 
-    /// The amount at the end of a text in lower case without spaces.
+    /// Reads the amount with which a text ends. The text is in lower case, without spaces.
     pub fn at_end(text: &str) -> Option<Self> {
         let (number, unit) = UNITS
             .iter()

@@ -19,7 +19,7 @@ use super::wording::Figure;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Situation {
-    /// The figures contradict each other.
+    /// The figures cannot be true.
     Misreported,
     /// The request alone is larger than the device.
     RequestExceedsDevice,
@@ -29,7 +29,7 @@ pub enum Situation {
     DemandExceedsDevice,
     /// Freed memory waits for other streams.
     WaitsForStreams,
-    /// The allocator held enough that no tensor used, in pieces that were each too small.
+    /// The allocator held enough memory that no tensor used, in pieces that could not serve the request.
     Fragmentation,
     /// The driver refused memory although enough was free.
     DriverRefused,
@@ -61,7 +61,6 @@ const ABSURD: u64 = 1 << 50;
 const USUAL_BESIDE: u64 = 2 << 30;
 /// Free memory that waits for streams matters from this part of the device on: 5 %.
 const PENDING_PART: u64 = 20;
-
 /// Others hold much if it is this part of the device: a quarter.
 const MUCH_PART: u64 = 4;
 /// Hardly anything is free if it is less than this part of the device: 5 %.
@@ -202,7 +201,7 @@ impl Judge<'_> {
                 format!(
                     "The program needs too much memory: its tensors hold {} before the request for {}, more than the {} of the \
                      device. The driver has moved some of it to the memory of the host (Windows and WSL do), which is slow. No \
-                     setting can help; at least {} must go.",
+                     setting can help; {} must go.",
                     self.amount(live),
                     self.requested(),
                     self.amount(capacity),

@@ -62,7 +62,7 @@ pub(super) struct Message {
     pub rank: Option<u32>,
     /// The number of the device.
     pub device: Option<u32>,
-    /// The figures, each as it is stated last.
+    /// The figures, each as the message states it first.
     pub figures: BTreeMap<Figure, Amount>,
     /// What each of the other processes that it names holds.
     pub processes: Vec<Amount>,

@@ -25,8 +25,8 @@ struct Support {
     warning: Option<&'static str>,
 }
 
-/// CUDA: pytorch#96995. ROCm: pytorch#177974, disabled with a warning in every release before it. XPU: pytorch#166292. NPU: the
-/// documentation of torch_npu.
+/// Sources: pytorch#96995 for CUDA, pytorch#177974 for ROCm, pytorch#166292 for XPU, and the documentation of torch_npu for NPU.
+/// Releases for ROCm before pytorch#177974 ignore the setting with a warning.
 const SUPPORTED: [Support; 4] = [
     Support {
         platform: Platform::Cuda,

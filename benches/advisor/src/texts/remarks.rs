@@ -1,4 +1,5 @@
-//! Sentences of other programs about memory, and what follows from them. A sentence is data: a new one is a line here.
+//! Sentences of other programs about memory, and what follows from them. They are a table: a new sentence needs a new entry and
+//! no other code.
 
 use super::clean::compact;
 

@@ -1,20 +1,23 @@
 //! Tables of memory without a failed request: `torch.cuda.memory_summary()`, `memory_stats()`, `nvidia-smi` and `rocm-smi`.
 
 use coalesce_bench::text::amount as shown;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::amount::Amount;
 use super::clean::{Line, compact};
 
-/// What a table states about one device, as it is shown.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct State {
-    /// The device, and who says it: `device 0, torch.cuda.memory_summary()`.
+/// What a table says of one device.
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+pub struct ExplainedState {
+    /// The device and the tool that reports it: `device 0, torch.cuda.memory_summary()`.
     pub title: String,
+    /// What it says.
     pub sentences: Vec<String>,
 }
 
 /// All tables in a text.
-pub(super) fn states(lines: &[Line]) -> Vec<State> {
+pub(super) fn states(lines: &[Line]) -> Vec<ExplainedState> {
     let found = [
         summaries(lines),
         stats(lines),
@@ -116,7 +119,7 @@ impl Counters {
 }
 
 /// `torch.cuda.memory_summary()` of PyTorch 1.4 and later (torch/cuda/memory.py).
-fn summaries(lines: &[Line]) -> Vec<State> {
+fn summaries(lines: &[Line]) -> Vec<ExplainedState> {
     let mut states = Vec::new();
     let mut title = None;
     let mut counters = Counters::default();
@@ -153,9 +156,9 @@ fn summaries(lines: &[Line]) -> Vec<State> {
     states
 }
 
-fn state(title: Option<String>, counters: Counters) -> Option<State> {
+fn state(title: Option<String>, counters: Counters) -> Option<ExplainedState> {
     let title = title.filter(|_| !counters.is_empty())?;
-    Some(State {
+    Some(ExplainedState {
         title,
         sentences: counters.sentences(),
     })
@@ -168,7 +171,7 @@ fn last_number(text: &str) -> Option<u64> {
 }
 
 /// `torch.cuda.memory_stats()` as a dict, or its keys with their numbers in any other form.
-fn stats(lines: &[Line]) -> Vec<State> {
+fn stats(lines: &[Line]) -> Vec<ExplainedState> {
     let text = compact(lines.iter().map(|line| line.text.as_str()));
     let number = |key: &str| {
         let (_, rest) = text.split_once(key)?;
@@ -196,9 +199,9 @@ fn stats(lines: &[Line]) -> Vec<State> {
 }
 
 /// What a driver's tool says of a device.
-fn of_driver(title: String, used: Amount, total: Amount) -> State {
+fn of_driver(title: String, used: Amount, total: Amount) -> ExplainedState {
     let of = |amount: Amount| shown(amount.stated);
-    State {
+    ExplainedState {
         title,
         sentences: vec![format!(
             "{} of {} is in use by all processes, {} is free. The tool sees what PyTorch holds, with what is cached, and not \
@@ -212,17 +215,17 @@ fn of_driver(title: String, used: Amount, total: Amount) -> State {
 
 /// DeepSpeed's `see_memory_usage` (deepspeed/runtime/utils.py): the last line of several. Its GB are 2³⁰ bytes, and the peak of
 /// what is cached is rounded to a whole number.
-fn deepspeed(lines: &[Line]) -> Vec<State> {
+fn deepspeed(lines: &[Line]) -> Vec<ExplainedState> {
     let last = lines.iter().rev().find_map(|line| {
         let text = compact([line.text.as_str()]);
         let value = |name: &str| Amount::at_start(text.split_once(name)?.1);
-        let (allocated, reserved) = (value("gbca")?, value("gbmax_ca"));
+        let reserved = [Some(value("gbca")?), value("gbmax_ca")];
         let now = text
             .split_once("ma")
             .and_then(|(_, rest)| Amount::at_start(rest));
         Some(Counters {
             allocated: [now, value("max_ma")],
-            reserved: [Some(allocated), reserved],
+            reserved,
             ..Counters::default()
         })
     });
@@ -233,7 +236,7 @@ fn deepspeed(lines: &[Line]) -> Vec<State> {
 }
 
 /// `nvidia-smi`, and `nvidia-smi -q -d MEMORY`.
-fn nvidia(lines: &[Line]) -> Vec<State> {
+fn nvidia(lines: &[Line]) -> Vec<ExplainedState> {
     let mut states = Vec::new();
     let mut section: Option<(Option<Amount>, Option<Amount>)> = None;
     for line in lines {
@@ -265,7 +268,7 @@ fn nvidia(lines: &[Line]) -> Vec<State> {
 }
 
 /// `rocm-smi --showmeminfo vram`.
-fn rocm(lines: &[Line]) -> Vec<State> {
+fn rocm(lines: &[Line]) -> Vec<ExplainedState> {
     let mut states = Vec::new();
     let mut total = None;
     for line in lines {

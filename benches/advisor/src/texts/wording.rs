@@ -1,4 +1,4 @@
-//! How messages word the figures that they state. A wording is data: a new one is a line here.
+//! The sentences in which messages state their figures. They are a table: a new sentence needs a new line and no code.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub enum Figure {
     Capacity,
     /// Memory of the device that no process holds.
     Free,
-    /// Held by live tensors.
+    /// Held by live tensors, and by free blocks of private pools ([`Figure::Private`]).
     Allocated,
     /// Held by live tensors, or freed while another stream may still use it.
     Active,
