@@ -1,4 +1,4 @@
-"""Builds the wheel: the library for PyTorch with cargo, then everything else with maturin."""
+"""Builds the wheel: the libraries with cargo and a C compiler, then everything else with maturin."""
 
 import json
 import shutil
@@ -19,7 +19,10 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIBRARY = "libcoalesce_torch.so"
-COMMAND = ROOT / "python" / "coalesce_gpu.data" / "scripts" / "coalesce-gpu"
+DATA = ROOT / "python" / "coalesce_gpu.data"
+COMMAND = DATA / "scripts" / "coalesce-gpu"
+# Where `coalesce fits` looks for them, beside the folder of the program.
+STANDINS = DATA / "data" / "share" / "coalesce" / "standins"
 
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
@@ -28,27 +31,32 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Builds a wheel that works for every Python on this system."""
     # An sdist does not keep that it is executable.
     COMMAND.chmod(0o755)
-    _build_library()
+    _build_libraries()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     """Builds a wheel that refers to the Python files of the checkout."""
-    _build_library()
+    _build_libraries()
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
 
 
-def _build_library():
-    """Puts the library next to the Python module that loads it, where it can be built."""
+def _build_libraries():
+    """Puts each library where the wheel takes it from, if it can be built on this system."""
     if shutil.which("cargo") is None:
         sys.exit("coalesce-gpu is built from source here, which needs Rust: https://rustup.rs")
     # Other systems have no ELF linker.
     if sys.platform != "linux":
         return
-    _cargo("build", "--release", "--locked", "--package", "coalesce-torch")
+    packages = ["--package", "coalesce-torch", "--package", "coalesce-simcuda"]
+    _cargo("build", "--release", "--locked", *packages)
     metadata = json.loads(_cargo("metadata", "--format-version", "1", "--no-deps", "--locked"))
-    built = Path(metadata["target_directory"], "release", LIBRARY)
-    shutil.copyfile(built, ROOT / "python" / "coalesce_torch" / LIBRARY)
+    built = Path(metadata["target_directory"], "release")
+    shutil.copyfile(built / LIBRARY, ROOT / "python" / "coalesce_torch" / LIBRARY)
+    # Without those of an earlier build.
+    shutil.rmtree(STANDINS, ignore_errors=True)
+    build = ROOT / "allocator" / "simcuda" / "standins" / "build.py"
+    subprocess.run([sys.executable, build, built / "libsimcuda.so", STANDINS], check=True)
 
 
 def _cargo(*arguments):

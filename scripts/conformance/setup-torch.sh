@@ -40,12 +40,12 @@ choose "$WANTED" "$DIR"
 V=$DIR/venv
 WRAP=$DIR/torch-python
 # The fake CUDA depends on all of the allocator's sources.
-RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
+RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
+  "$HERE/../../allocator/simcuda/standins" -type f | LC_ALL=C sort)
 # shellcheck disable=SC2086 # several files
-KEY=$(cat "$HERE/setup-torch.sh" "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
-  "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
+KEY=$(cat "$HERE/setup-torch.sh" "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
-  [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" = "$KEY" ] &&
+  [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/standins/.key" 2>/dev/null)" = "$KEY" ] &&
     { [ $TRANSFORMERS = 0 ] || [ -e "$V/.transformers" ]; } &&
     { [ $TRAINERS = 0 ] || [ -e "$V/.trainers" ]; }
 }
@@ -98,21 +98,22 @@ if [ $TRAINERS = 1 ] && [ ! -e "$V/.trainers" ]; then
   pipv psutil
   touch "$V/.trainers"
 fi
-if [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" != "$KEY" ]; then
+STANDINS=$DIR/standins
+if [ "$(cat "$STANDINS/.key" 2>/dev/null)" != "$KEY" ]; then
   echo "compiling the stand-ins" >&2
-  rm -rf "$DIR/torchlib" "$DIR/build/stubs"
-  make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" CUDA="$CUDA" \
-    TORCHLIB="$V/lib/python3.11/site-packages/torch/lib" torchstubs >&2
+  rm -rf "$STANDINS"
+  "$HERE/../../allocator/simcuda/standins/build" "$STANDINS" >&2
+  "$HERE/../../allocator/simcuda/standins/names.py" --check "$V/lib/python3.11/site-packages/torch/lib" >&2
 fi
 # The headers of CUDA are those that PyTorch's own package would bring.
 CUDA_HOME=$DIR/nvidia/cu$CUDA
 [ "$CUDA" != 12 ] || CUDA_HOME=$DIR/nvidia/cuda_runtime
 printf '#!/bin/sh\nexec env LD_LIBRARY_PATH="%s" CUDA_HOME="%s" "%s" "$@"\n' \
-  "$DIR/torchlib" "$CUDA_HOME" "$V/bin/python" > "$WRAP.tmp"
+  "$STANDINS:$STANDINS/cuda$CUDA" "$CUDA_HOME" "$V/bin/python" > "$WRAP.tmp"
 chmod +x "$WRAP.tmp"
 mv "$WRAP.tmp" "$WRAP"
 TEST='import torch; x = torch.ones(3, device="cuda"); assert torch.cuda.memory_allocated() == 512'
 "$WRAP" -c "$TEST" || die "torch does not run on the fake device"
-echo "$KEY" > "$DIR/torchlib/.key"
-echo "use: $WRAP script.py   (or LD_LIBRARY_PATH=$DIR/torchlib $V/bin/python script.py)" >&2
+echo "$KEY" > "$STANDINS/.key"
+echo "use: $WRAP script.py   (or LD_LIBRARY_PATH=$STANDINS:$STANDINS/cuda$CUDA $V/bin/python script.py)" >&2
 echo "$WRAP"

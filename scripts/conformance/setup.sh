@@ -43,11 +43,11 @@ choose "$WANTED" "$DIR"
 
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
-  "$HERE/../../allocator/simcuda/include" -type f | LC_ALL=C sort)
+  "$HERE/../../allocator/simcuda/include" "$HERE/../../allocator/simcuda/standins" -type f | LC_ALL=C sort)
 KEY=$({
   echo "$ROW"
   # shellcheck disable=SC2086 # several files
-  cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.c "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST
+  cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST
 } | sha256sum | cut -d' ' -f1)
 BIN=$DIR/build/oracle
 have_wheel() { ls "$DIR"/wheels/torch-"$TORCH_V"-*.whl >/dev/null 2>&1; }

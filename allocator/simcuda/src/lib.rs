@@ -6,8 +6,8 @@
 //!
 //! - The shared library is a `libcuda.so.1`, for programs that load the driver at run time. It contains
 //!   the functions of the runtime as well.
-//! - `scripts/conformance/Makefile` links a `libcudart.so.13` from the archive `libsimcuda.a`, for PyTorch
-//!   and other programs linked against the runtime.
+//! - `standins/build` makes a `libcudart.so` for CUDA 12 and 13 that leads to it, and stand-ins for the other
+//!   libraries that PyTorch needs.
 //!
 //! The functions are those that the programs of this repository and PyTorch 2.11 call, with the signatures
 //! of CUDA 13.0. Textures, NVML and graphs made node by node are missing. **No kernel runs.** A launch succeeds
@@ -31,6 +31,7 @@
 //! | `FAKE_PEERS` | 1: the driver reports that any two devices can access each other's memory; access is not checked |
 //! | `FAKE_FABRIC` | 1: memory can be shared between machines (`CU_MEM_HANDLE_TYPE_FABRIC`) |
 //! | `FAKE_CC` | compute capability; 9.0 |
+//! | `FAKE_MULTIPROCESSORS` | number of multiprocessors; 132, or 108 below compute capability 9.0 |
 //! | `FAKE_BOOL` | value that a copy of a single byte from the device reads, without contents; 0 |
 //! | `FAKE_MEMORY` | 1: memory has [contents] |
 //! | `FAKE_LOG` | file to which the calls are appended at exit |

@@ -47,7 +47,7 @@ mod number {
 }
 
 /// The first architecture with thread block clusters.
-const HOPPER: (i32, i32) = (9, 0);
+pub(crate) const HOPPER: (i32, i32) = (9, 0);
 
 impl Settings {
     /// Whether the devices have thread block clusters.
@@ -67,10 +67,6 @@ impl Settings {
         std::array::from_fn(|at| 0x40_u8.wrapping_add(own).wrapping_add(at as u8))
     }
 
-    pub(crate) fn multiprocessors(&self) -> i32 {
-        if self.has_clusters() { 132 } else { 108 }
-    }
-
     /// An attribute by number; 0 for all that no program has needed so far.
     pub(crate) fn attribute(&self, attribute: i32, ordinal: u32) -> i32 {
         match attribute {
@@ -82,7 +78,7 @@ impl Settings {
             }
             number::MEMORY_POOLS_SUPPORTED => i32::from(self.pools),
             number::HANDLE_TYPE_FABRIC_SUPPORTED => i32::from(self.fabric),
-            number::MULTIPROCESSOR_COUNT => self.multiprocessors(),
+            number::MULTIPROCESSOR_COUNT => self.multiprocessors,
             number::WARP_SIZE => 32,
             number::MAX_THREADS_PER_BLOCK | number::MAX_BLOCK_DIM_X | number::MAX_BLOCK_DIM_Y => {
                 1024

@@ -4,6 +4,7 @@ use coalesce_alloc::driver::sim::SimConfig;
 use coalesce_alloc::driver::sim::variables::VariableError;
 
 use crate::errors::{Code, Outcome};
+use crate::properties::HOPPER;
 
 /// The highest number of devices.
 const MOST_DEVICES: u32 = 16;
@@ -19,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) device_count: u32,
     /// Major and minor.
     pub(crate) compute_capability: (i32, i32),
+    pub(crate) multiprocessors: i32,
     /// The CUDA version of the driver, in CUDA's numbering: 13000 is 13.0.
     pub(crate) driver_version: i32,
     pub(crate) pools: bool,
@@ -98,6 +100,13 @@ impl Settings {
             let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
             Some((major.parse().ok()?, minor.parse().ok()?))
         })?;
+        let compute_capability = capability.unwrap_or(HOPPER);
+        let multiprocessors = parsed(
+            "FAKE_MULTIPROCESSORS",
+            text("FAKE_MULTIPROCESSORS"),
+            "a number of multiprocessors above 0",
+            |text| text.parse().ok().filter(|&count| count > 0),
+        )?;
         Ok(Self {
             device,
             device_count: if flag("FAKE_NO_DEVICE")? {
@@ -105,7 +114,13 @@ impl Settings {
             } else {
                 device_count.unwrap_or(1)
             },
-            compute_capability: capability.unwrap_or((9, 0)),
+            compute_capability,
+            // Those of an H100 and of an A100.
+            multiprocessors: multiprocessors.unwrap_or(if compute_capability >= HOPPER {
+                132
+            } else {
+                108
+            }),
             driver_version: driver_version.unwrap_or(13000),
             pools: !flag("FAKE_NO_POOLS")?,
             fabric: flag("FAKE_FABRIC")?,

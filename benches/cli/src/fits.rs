@@ -3,18 +3,20 @@
 mod answer;
 mod gpus;
 mod program;
+mod standins;
 mod vary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use coalesce_advisor::Advice;
 use coalesce_alloc::bytes;
 use coalesce_bench::text::amount;
 
 pub use self::answer::FitsReport;
 use self::answer::Verdict;
+use self::gpus::Gpu;
 use self::program::{Device, Program, Run};
 use self::vary::{Largest, Parameter};
 use super::advise;
@@ -37,12 +39,17 @@ use super::output::{self, failed, is_stdout, notice, print_answer};
 /// need more or less. The answer lists where that may be so.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-        coalesce fits --memory 24GiB -- python train.py\n  \
+        coalesce fits --device rtx4090 -- python train.py\n  \
         coalesce fits --memory 80GiB --vary BATCH=1..256 -- python train.py --batch-size {BATCH}")]
 pub struct Args {
-    /// Memory of the GPU, as PyTorch reports it: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9.
+    /// The GPU, such as h100, a100, rtx4090, l4 or t4: its memory, its compute capability and its number of
+    /// multiprocessors.
+    #[arg(long, value_name = "GPU", required_unless_present = "memory")]
+    device: Option<Gpu>,
+    /// Memory of the GPU, as PyTorch reports it: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9. Default: that of
+    /// --device.
     #[arg(long, value_parser = bytes::parse_memory)]
-    memory: u64,
+    memory: Option<u64>,
     /// Part of it that the CUDA context and other processes use.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = bytes::parse_memory)]
     reserve_for_others: u64,
@@ -87,18 +94,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The answer, and the run that it is about.
 fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
+    let memory = args.memory.or(args.device.map(Gpu::bytes));
+    let device = Device {
+        memory: memory.context("give --device or --memory")?,
+        others: args.reserve_for_others,
+        gpu: args.device,
+    };
     ensure!(
-        args.reserve_for_others < args.memory,
+        device.others < device.memory,
         "--reserve-for-others leaves no memory for the program"
     );
     ensure!(
         !args.save.as_deref().is_some_and(is_stdout),
         "--save: expected a file; standard output has the answer"
     );
-    let device = Device {
-        memory: args.memory,
-        others: args.reserve_for_others,
-    };
     let program = Program::new(&args.command, (!args.whole).then_some(args.steps));
     if let Some(path) = &args.save {
         output::ensure_writable(path)?;
@@ -164,18 +173,19 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<(Run, Verdict)> {
         amount(ROOMY)
     );
     let advice = advice(&whole, device)?;
-    let Some(conf) = advice
-        .answer
-        .conf
-        .clone()
-        .filter(|_| advice.answer.missing_bytes == 0)
+    let answer = &advice.answer;
+    let (Some(conf), Some(command), 0) = (&answer.conf, &answer.command, answer.missing_bytes)
     else {
         return Ok((whole, Verdict::too_large(&advice)));
     };
     // PyTorch itself has the last word.
-    let confirmed = program.run(device, Some(&conf))?;
+    let confirmed = program.run(device, Some(conf))?;
     if confirmed.fits() {
-        return Ok((confirmed, Verdict::FitsWith { conf }));
+        let verdict = Verdict::FitsWith {
+            conf: conf.clone(),
+            command: command.clone(),
+        };
+        return Ok((confirmed, verdict));
     }
     Ok((whole, Verdict::too_large(&advice)))
 }

@@ -108,7 +108,7 @@ impl DeviceProperties {
             compute_capability: [major, minor],
             texture_alignment: 512,
             texture_pitch_alignment: 32,
-            multiprocessors: settings.multiprocessors(),
+            multiprocessors: settings.multiprocessors,
             is_integrated: 0,
             can_map_host_memory: 1,
             textures: [0; 39],

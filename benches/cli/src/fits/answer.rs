@@ -64,6 +64,8 @@ pub enum Verdict {
     FitsWith {
         /// `PYTORCH_CUDA_ALLOC_CONF`.
         conf: String,
+        /// The shell command that applies them.
+        command: String,
     },
     /// Under no settings that were tried.
     TooLarge {
@@ -119,15 +121,12 @@ impl FitsReport {
 /// The answer as text.
 pub fn page(report: &FitsReport) -> String {
     let mut page = paragraphs(answer(report));
-    if let Verdict::FitsWith { conf } = &report.verdict {
-        let _ = writeln!(
-            page,
-            "\n  export PYTORCH_CUDA_ALLOC_CONF={}",
-            printable(conf)
-        );
+    if let Verdict::FitsWith { command, .. } = &report.verdict {
+        let _ = writeln!(page, "\n  {}", printable(command));
     }
     let gpus = match report.gpus.as_slice() {
         [] => "none of those known here".to_owned(),
+        [first, second, third, _, ..] => format!("{first}, {second}, {third} and larger ones"),
         gpus => gpus.join(", "),
     };
     let [requested, reserved] =

@@ -1,4 +1,6 @@
-//! Well-known GPUs and their memory.
+//! Well-known GPUs.
+
+use std::str::FromStr;
 
 /// A GPU on the market.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -6,28 +8,78 @@ pub struct Gpu {
     /// NVIDIA's name.
     pub name: &'static str,
     /// Memory as PyTorch reports it, in GiB. It is less than what the name says.
-    pub memory_gib: f64,
+    memory_gib: f64,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
+    pub multiprocessors: u32,
 }
 
-/// By memory. The H200's is from results/2026-11-20/gpu/profile.toml, the others are from PyTorch's messages ("GPU 0 has a
-/// total capacity of") in public issues: hpcaitech/Open-Sora#697, zai-org/CogVLM#236, ali-vilab/VGen#104,
-/// TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, HiDream-ai/VAREdit#6.
-pub const GPUS: [Gpu; 7] = [
-    gpu("T4", 14.75),
-    gpu("A10", 21.99),
-    gpu("RTX 4090", 23.64),
-    gpu("A100 40 GB", 39.50),
-    gpu("L40", 44.40),
-    gpu("A100 80 GB", 79.25),
-    gpu("H200", 139.80),
+/// By memory. The H200's is from results/2026-11-20/gpu/profile.toml, the H100's is what PyTorch 2.11 reported on one. The others
+/// are from PyTorch's messages in public issues: zai-org/CogVideo#34, hpcaitech/Open-Sora#697, kchengiva/Shift-GCN#34,
+/// zai-org/CogVLM#236, ArcInstitute/evo2#190, google/RB-Modulation#5, ali-vilab/VGen#104, GaoLii/DSP#10,
+/// liucongg/ChatGLM-Finetuning#73, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, stepfun-ai/Step-Video-T2V#8 and
+/// HiDream-ai/VAREdit#6. Capabilities are from developer.nvidia.com/cuda-gpus, multiprocessors from NVIDIA's descriptions of the
+/// architectures.
+pub const GPUS: [Gpu; 15] = [
+    gpu("RTX 3080", 9.78, (8, 6), 68),
+    gpu("T4", 14.75, (7, 5), 40),
+    gpu("V100 16 GB", 15.78, (7, 0), 80),
+    gpu("A10", 21.99, (8, 6), 72),
+    gpu("L4", 22.03, (8, 9), 58),
+    gpu("A30", 23.53, (8, 0), 56),
+    gpu("RTX 4090", 23.64, (8, 9), 128),
+    gpu("RTX 3090", 23.70, (8, 6), 82),
+    gpu("V100 32 GB", 31.74, (7, 0), 80),
+    gpu("A100 40 GB", 39.50, (8, 0), 108),
+    gpu("L40", 44.40, (8, 9), 142),
+    gpu("L40S", 44.42, (8, 9), 142),
+    gpu("H100", 79.18, (9, 0), 132),
+    gpu("A100", 79.25, (8, 0), 108),
+    gpu("H200", 139.80, (9, 0), 132),
 ];
 
-const fn gpu(name: &'static str, memory_gib: f64) -> Gpu {
-    Gpu { name, memory_gib }
+const fn gpu(
+    name: &'static str,
+    memory_gib: f64,
+    capability: (u32, u32),
+    multiprocessors: u32,
+) -> Gpu {
+    Gpu {
+        name,
+        memory_gib,
+        capability,
+        multiprocessors,
+    }
 }
 
 impl Gpu {
+    /// Bytes of memory as PyTorch reports them.
     pub fn bytes(self) -> u64 {
         (self.memory_gib * (1_u64 << 30) as f64) as u64
+    }
+
+    /// The name as it is typed: `rtx4090`, `a10040gb`.
+    fn flag(self) -> String {
+        typed(self.name)
+    }
+}
+
+/// A name without what people write differently.
+fn typed(name: &str) -> String {
+    let kept = name.chars().filter(char::is_ascii_alphanumeric);
+    kept.collect::<String>().to_ascii_lowercase()
+}
+
+impl FromStr for Gpu {
+    type Err = String;
+
+    /// Capitals, spaces and hyphens do not matter.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = typed(text);
+        let found = GPUS.into_iter().find(|gpu| gpu.flag() == wanted);
+        found.ok_or_else(|| {
+            let known = GPUS.map(Gpu::flag).join(", ");
+            format!("expected one of {known}; or give --memory")
+        })
     }
 }

@@ -12,15 +12,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use super::gpus::Gpu;
+use super::standins::{self, HOW_TO_GET};
 use crate::output::{self, notice};
 
-/// The module that records, which Python imports at its start, and one that it imports.
-const MODULES: [(&str, &str); 2] = [
+/// The module that records, which Python imports at its start, and those that it imports.
+const MODULES: [(&str, &str); 3] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
         include_str!("coalesce_fits_steps.py"),
     ),
+    ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
 ];
 
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
@@ -30,12 +33,35 @@ const SHORT_EPOCHS: u32 = 3;
 const LAST_LINES: usize = 20;
 
 /// A simulated GPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Device {
     /// Bytes of memory.
     pub memory: u64,
     /// Bytes of it that are not for the program.
     pub others: u64,
+    /// The GPU whose properties it has; none for those of an H100.
+    pub gpu: Option<Gpu>,
+}
+
+impl Device {
+    /// The variables that the simulated CUDA reads.
+    fn variables(self) -> Vec<(&'static str, String)> {
+        let mut all = vec![
+            ("FAKE_TOTAL_BYTES", self.memory.to_string()),
+            ("FAKE_FOREIGN_BYTES", self.others.to_string()),
+            ("FAKE_ADDR", "cuda".to_owned()),
+        ];
+        if let Some(Gpu {
+            capability: (major, minor),
+            multiprocessors,
+            ..
+        }) = self.gpu
+        {
+            all.push(("FAKE_CC", format!("{major}.{minor}")));
+            all.push(("FAKE_MULTIPROCESSORS", multiprocessors.to_string()));
+        }
+        all
+    }
 }
 
 /// A command that runs a PyTorch program.
@@ -115,6 +141,10 @@ pub enum Ended {
     NoGpu,
     /// The GPU is not simulated.
     RealGpu,
+    /// PyTorch is built for the CPU alone.
+    CpuOnly,
+    /// PyTorch is built for AMD's GPUs.
+    Rocm,
 }
 
 impl Run {
@@ -191,9 +221,11 @@ impl Program {
             .env("COALESCE_FITS_FOLDER", &records)
             .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
             .env("COALESCE_FITS_EPOCHS", epochs.to_string())
-            .env("FAKE_TOTAL_BYTES", device.memory.to_string())
-            .env("FAKE_FOREIGN_BYTES", device.others.to_string())
-            .env("FAKE_ADDR", "cuda");
+            .envs(device.variables());
+        let standins = standins::folder();
+        if let Some(folder) = &standins {
+            command.env("COALESCE_FITS_STANDINS", folder);
+        }
         if let Some(conf) = conf {
             command.env("PYTORCH_CUDA_ALLOC_CONF", conf);
         }
@@ -221,9 +253,8 @@ impl Program {
         let Some((known, snapshot)) = largest(&records)? else {
             if let Some(python) = without_torch(&records) {
                 bail!(
-                    "`{name}` runs {}, which has no PyTorch. Pass a python that has it after `--`, or activate its \
-                     environment; scripts/conformance/setup-torch.sh installs a PyTorch over the simulated GPU and \
-                     prints the python to use",
+                    "`{name}` runs {}, which has no PyTorch. Activate the environment that has it, pass its python after \
+                     `--`, or `pip install torch`",
                     printable(&python)
                 );
             }
@@ -235,13 +266,25 @@ impl Program {
             bail!("`{name}` did not use a GPU through PyTorch");
         };
         match known.ended {
-            Ended::NoGpu => bail!(
-                "PyTorch finds no GPU in `{name}`. It needs a PyTorch built for CUDA, over the simulated GPU: \
-                 scripts/conformance/setup-torch.sh installs one and prints the python to use"
+            Ended::NoGpu if standins.is_some() => bail!(
+                "PyTorch {} finds no GPU in `{name}`. The simulated one is for PyTorch 2.6 to 2.15 with CUDA 12 or 13",
+                printable(&known.torch)
             ),
-            Ended::RealGpu => bail!(
-                "`{name}` found a real GPU. scripts/conformance/setup-torch.sh installs a PyTorch over the simulated \
-                 GPU and prints the python to use"
+            Ended::NoGpu => bail!(
+                "PyTorch finds no GPU in `{name}`: the simulated GPU is not installed. {HOW_TO_GET}"
+            ),
+            Ended::RealGpu => {
+                bail!("`{name}` found a real GPU: the simulated GPU is not installed. {HOW_TO_GET}")
+            }
+            Ended::CpuOnly => bail!(
+                "`{name}` has PyTorch {}, which is built for the CPU alone. Install one for CUDA, which needs no GPU: \
+                 `pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126`",
+                printable(&known.torch)
+            ),
+            Ended::Rocm => bail!(
+                "`{name}` has PyTorch {}, which is built for AMD's ROCm. The simulated GPU is one of NVIDIA's: `pip install \
+                 torch` in another environment, and pass its python",
+                printable(&known.torch)
             ),
             Ended::Error if known.short_epochs == 0 => bail!("`{name}` failed:\n{}", last_lines()),
             _ => {}

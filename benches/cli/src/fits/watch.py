@@ -18,6 +18,7 @@ import os
 import sys
 from pathlib import Path
 
+import coalesce_fits_gpu
 from coalesce_fits_steps import Epochs, Steps
 
 FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
@@ -42,11 +43,13 @@ CONVOLUTIONS = [f"conv{kind}{size}d" for kind in ("", "_transpose") for size in 
 
 
 class After(importlib.abc.MetaPathFinder):
-    """Calls a function with a module once it is imported, or another if there is none."""
+    """Calls a function with a module once it is imported, another with its folder before that, and
+    a third if there is none."""
 
-    def __init__(self, module, then, otherwise=lambda: None):
+    def __init__(self, module, then, before=lambda folder: None, otherwise=lambda: None):
         self.module = module
         self.then = then
+        self.before = before
         self.otherwise = otherwise
 
     def find_spec(self, name, path, target=None):
@@ -63,6 +66,7 @@ class After(importlib.abc.MetaPathFinder):
 
             def execute_then(module):
                 sys.meta_path.remove(self)
+                self.before(Path(spec.origin).parent)
                 execute(module)
                 self.then(module)
 
@@ -249,6 +253,9 @@ def no_torch():
 def watch(torch):
     (FOLDER / "with_torch").touch()
     Watch.current = watched = Watch(torch)
+    lacking = coalesce_fits_gpu.lacks_cuda(Path(torch.__file__).parent)
+    if lacking:
+        watched.refuse(lacking)
     if not torch.cuda.is_available():
         # The program would train on the CPU instead.
         watched.refuse("no_gpu")
@@ -262,4 +269,7 @@ def watch_safetensors(module):
 
 
 run_hidden()
-sys.meta_path[:0] = [After("torch", watch, no_torch), After("safetensors.torch", watch_safetensors)]
+sys.meta_path[:0] = [
+    After("torch", watch, coalesce_fits_gpu.load, no_torch),
+    After("safetensors.torch", watch_safetensors),
+]

@@ -48,7 +48,7 @@ fi
 
 INCLUDE="-Iglake -Itorch/include -Invidia/cu13/include -I$ROOT/allocator/simcuda/include"
 COMPILE="g++ -O2 -g -std=c++17 -D_GLIBCXX_USE_CXX11_ABI=0 $INCLUDE"
-make -s -f "$ROOT/scripts/conformance/Makefile" LIBD="$PWD" "$PWD/libcudart.so.13"
+"$ROOT/allocator/simcuda/standins/build" "$PWD/standins"
 $COMPILE -Wall -c "$HERE/replay.cpp" -o main.o
 build() { # name, source, further flags
   name=$1
@@ -56,8 +56,8 @@ build() { # name, source, further flags
   shift 2
   [ -e "$name.o" ] || $COMPILE -w "$@" -c "$source" -o "$name.o"
   # shellcheck disable=SC2016 # the loader expands $ORIGIN
-  g++ "$@" main.o "$name.o" -Ltorch/lib -lc10 libcudart.so.13 -pthread \
-    -Wl,-rpath,'$ORIGIN:$ORIGIN/torch/lib' -o "$name"
+  g++ "$@" main.o "$name.o" -Ltorch/lib -lc10 standins/cuda13/libcudart.so.13 standins/libcuda.so.1 -pthread \
+    -Wl,-rpath,'$ORIGIN/standins:$ORIGIN/standins/cuda13:$ORIGIN/torch/lib' -o "$name"
 }
 sed 's/active_fused_blocks_to_gc\.insert(/abort(); &/' glake/CUDACachingAllocator.cpp \
   > glake/checked.cpp

@@ -33,8 +33,8 @@ if [ ! -d nvidia ]; then
 fi
 INCLUDE="-Invidia/cu13/include $(venv/bin/python -m pybind11 --includes)"
 COMPILE="g++ -O2 -fPIC -shared -std=c++17 $INCLUDE"
-make -s -f "$CONFORMANCE/Makefile" LIBD="$PWD" "$PWD/libcudart.so.13"
+"$CONFORMANCE/../../allocator/simcuda/standins/build" "$PWD/standins"
 # shellcheck disable=SC2016 # the loader expands $ORIGIN
 $COMPILE -w STAlloc/Allocator/main.cpp STAlloc/Allocator/CUDACachingAllocator.cpp \
-  libcudart.so.13 -Wl,-rpath,'$ORIGIN' -o alloc.so
+  standins/cuda13/libcudart.so.13 standins/libcuda.so.1 -Wl,-rpath,'$ORIGIN/standins:$ORIGIN/standins/cuda13' -o alloc.so
 pwd

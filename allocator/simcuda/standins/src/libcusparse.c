@@ -1,0 +1,3 @@
+/* cuSPARSE: operations succeed and compute nothing. */
+
+DESCRIBES(cusparseGetErrorString)

@@ -1,0 +1,51 @@
+"""Puts the simulated GPU below the PyTorch of this process.
+
+The libraries that PyTorch needs are found by their names. A stand-in that is loaded first is taken
+for each of NVIDIA's, so a PyTorch from pip runs unchanged."""
+
+import ctypes
+import importlib.metadata
+import os
+import runpy
+from pathlib import Path
+
+# Where the stand-ins are; empty if they are not installed.
+FOLDER = os.environ.get("COALESCE_FITS_STANDINS", "")
+
+
+def lacks_cuda(torch_folder):
+    """Why a PyTorch cannot use a GPU of NVIDIA: "cpu_only", "rocm", or None if it can."""
+    version = built(torch_folder)
+    if version.get("hip"):
+        return "rocm"
+    return None if version.get("cuda") else "cpu_only"
+
+
+def load(torch_folder):
+    """Loads the stand-ins for the version of CUDA that a PyTorch, not yet imported, was built for."""
+    cuda = built(torch_folder).get("cuda")
+    folder = Path(FOLDER, f"cuda{(cuda or '').partition('.')[0]}")
+    if not FOLDER or not cuda or not folder.is_dir():
+        return
+    os.environ["FAKE_CUDNN_VERSION"] = cudnn_version()
+    # Triton looks for the driver by itself.
+    os.environ.setdefault("TRITON_LIBCUDA_PATH", FOLDER)
+    for library in (*sorted(Path(FOLDER).glob("*.so.*")), *sorted(folder.glob("*.so.*"))):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def built(torch_folder):
+    """What a PyTorch says about how it was built."""
+    return runpy.run_path(str(Path(torch_folder, "version.py")))
+
+
+def cudnn_version():
+    """The version of the cuDNN that pip installed, as cuDNN gives it: 92600 for 9.26.0. PyTorch
+    refuses one that is older than the one it was built with, so without any it is a high one."""
+    for name in ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
+        try:
+            major, minor, patch = importlib.metadata.version(name).split(".")[:3]
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            continue
+        return str(int(major) * 10000 + int(minor) * 100 + int(patch))
+    return "99900"
