@@ -40,6 +40,8 @@ void fakecuda_set_foreign(uint64_t bytes);
 void fakecuda_fail_next(uint64_t n);
 // What a copy of a single byte from the device reads as.
 void fakecuda_set_bool(int value);
+// What a copy of four or eight bytes from the device reads as. Without contents, as above.
+void fakecuda_set_count(uint64_t value);
 void fakecuda_counters(fakecuda_counters_t* out);
 
 // Call log ------------------------------------------------------------------

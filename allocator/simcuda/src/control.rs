@@ -159,7 +159,13 @@ controls! {
 
     /// Sets the value that a copy of a single byte from the device reads.
     fn fakecuda_set_bool(value: c_int) |sim| {
-        sim.byte = u8::from(value != 0);
+        sim.reads.bool = u8::from(value != 0);
+        Ok(())
+    }
+
+    /// Sets the integer that a copy of four or eight bytes from the device reads.
+    fn fakecuda_set_count(value: u64) |sim| {
+        sim.reads.count = value;
         Ok(())
     }
 

@@ -29,6 +29,7 @@ use crate::modules::Modules;
 use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
 use crate::streams::StreamTable;
+use crate::transfer::Reads;
 
 /// A device with the state that CUDA keeps for it.
 #[derive(Debug)]
@@ -74,7 +75,8 @@ pub(crate) struct Sim {
     pub(crate) open_memory: OpenMemory,
     pub(crate) contents: Option<Contents>,
     pub(crate) counters: Counters,
-    pub(crate) byte: u8,
+    /// What copies to the host read, without contents.
+    pub(crate) reads: Reads,
     pub(crate) logging: bool,
     log: Vec<Call>,
     /// Buffer for the latest calls, kept to reuse its memory.
@@ -150,7 +152,10 @@ impl Sim {
                 .contents
                 .then(|| Contents::new(settings.device.hold_events)),
             counters: Counters::default(),
-            byte: settings.byte,
+            reads: Reads {
+                bool: settings.byte,
+                count: 0,
+            },
             logging: settings.log.is_some(),
             log: Vec::new(),
             calls: Vec::new(),

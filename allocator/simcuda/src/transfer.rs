@@ -1,7 +1,7 @@
 //! Fills, copies and kernels as work of streams.
 //!
-//! Without contents (`FAKE_MEMORY` not set) a copy from a device reads zeros, a copy of a single byte
-//! reads `FAKE_BOOL`, and nothing else accesses a device. With contents, a fill or copy outside memory
+//! Without contents (`FAKE_MEMORY` not set) a copy from a device reads zeros, unless the size is that of a bool or of a
+//! count: [`Reads`]. Nothing else accesses a device. With contents, a fill or copy outside memory
 //! fails, as with a real driver.
 
 use std::fmt;
@@ -41,6 +41,27 @@ impl Operation {
             Self::WaitForEvent(_) => 6,
             Self::RecordEvent(_) => 7,
         }
+    }
+}
+
+/// What copies from a device without contents read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reads {
+    /// For a copy of one byte.
+    pub(crate) bool: u8,
+    /// For a copy of four or eight bytes, the sizes in which PyTorch reads how many elements a mask selects.
+    pub(crate) count: u64,
+}
+
+impl Reads {
+    /// The first bytes of what a copy reads. The rest are zeros.
+    fn of(self, bytes: u64) -> [u8; 8] {
+        match bytes {
+            1 => u64::from(self.bool),
+            4 | 8 => self.count,
+            _ => 0,
+        }
+        .to_le_bytes()
     }
 }
 
@@ -173,7 +194,8 @@ impl Sim {
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
         let mut host = HostBytes::at(to, room)?;
         let Some(contents) = &mut self.contents else {
-            host.set(if bytes == 1 { self.byte } else { 0 });
+            host.set(0);
+            host.write(&self.reads.of(bytes));
             return Ok(());
         };
         let read = contents.read(stream, from, bytes);

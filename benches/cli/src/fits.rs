@@ -1,8 +1,10 @@
 //! `coalesce fits`: whether a PyTorch program fits into a GPU that is not there yet.
 
 mod answer;
+mod assumed;
 mod gpus;
 mod program;
+mod run;
 mod standins;
 mod vary;
 
@@ -15,9 +17,11 @@ use coalesce_alloc::bytes;
 use coalesce_bench::text::amount;
 
 pub use self::answer::FitsReport;
-use self::answer::Verdict;
+use self::answer::{Found, Verdict};
+use self::assumed::Selects;
 use self::gpus::Gpu;
-use self::program::{Device, Program, Run};
+use self::program::{Device, Program, ROOMY};
+use self::run::Run;
 use self::vary::{Largest, Parameter};
 use super::advise;
 use super::conditions::ConditionFlags;
@@ -35,8 +39,9 @@ use super::output::{self, failed, is_stdout, notice, print_answer};
 /// runs all of it. The program then also writes its files, such as checkpoints, with meaningless contents, and may
 /// replace earlier files.
 ///
-/// What a program reads from the GPU is 0 everywhere, so a program whose requests depend on computed values can
-/// need more or less. The answer lists where that may be so.
+/// Integers and masks that come from the host are known. Other values that the program reads from the GPU are zeros, or
+/// ones if it fails on zeros. Where masks of such values decide what it requests, the answer is a range: what it needs if they
+/// select none and all of their elements. The answer lists the lines.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         coalesce fits --device rtx4090 -- python train.py\n  \
@@ -74,9 +79,6 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// More than any program needs: the device on which a program that does not fit shows how much it needs.
-const ROOMY: u64 = 1 << 44;
-
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (report, run) = match report(args) {
         Ok(found) => found,
@@ -112,18 +114,18 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     if let Some(path) = &args.save {
         output::ensure_writable(path)?;
     }
-    let (program, run, verdict, largest) = match &args.vary {
+    let (program, found, largest) = match &args.vary {
         Some(parameter) => largest(&program, device, parameter)?,
         None => {
-            let (run, verdict) = decide(&program, device)?;
-            (program, run, verdict, None)
+            let found = decide(&program, device)?;
+            (program, found, None)
         }
     };
     let report = FitsReport {
         largest,
-        ..FitsReport::of(&program, device, &run, verdict)
+        ..FitsReport::of(&program, device, &found)
     };
-    Ok((report, run))
+    Ok((report, found.run))
 }
 
 /// The program with the largest number with which it fits.
@@ -131,42 +133,68 @@ fn largest(
     program: &Program,
     device: Device,
     parameter: &Parameter,
-) -> anyhow::Result<(Program, Run, Verdict, Option<Largest>)> {
+) -> anyhow::Result<(Program, Found, Option<Largest>)> {
     let mut best = None;
     let found = parameter.largest(|value| -> anyhow::Result<bool> {
         let program = program.with(&parameter.name, value);
-        let run = program.run(device, None)?;
-        let fits = run.fits();
+        let found = tried(&program, device)?;
+        let fits = found.verdict == Verdict::Fits;
         notice(&format!(
             "{} = {value}: {}",
             parameter.name,
             if fits { "fits" } else { "does not fit" }
         ));
         if fits {
-            best = Some(run);
+            best = Some(found);
         }
         Ok(fits)
     })?;
     // Without any that fits, the smallest shows what is missing.
     let program = program.with(&parameter.name, found.unwrap_or(parameter.first));
-    let (run, verdict) = match best {
-        Some(run) => (run, Verdict::Fits),
+    let answer = match best {
+        Some(best) => best,
         None => decide(&program, device)?,
     };
-    Ok((program, run, verdict, Some(parameter.found(found))))
+    Ok((program, answer, Some(parameter.found(found))))
+}
+
+/// Runs the program as it is, twice if masks of unknown values decide what it needs. `TooLarge` says no more than that it
+/// fails.
+fn tried(program: &Program, device: Device) -> anyhow::Result<Found> {
+    let run = program.run(device, None)?;
+    let verdict = if run.fits() {
+        Verdict::Fits
+    } else {
+        Verdict::unknown_size()
+    };
+    if verdict != Verdict::Fits || run.known.shapes.is_empty() {
+        return Ok(Found::exact(run, verdict));
+    }
+    notice(
+        "values of the GPU decide what it needs; running it where masks select all of their elements",
+    );
+    let all = program.selecting(Selects::All);
+    let (verdict, most) = match all.run(device, None) {
+        Ok(most) if most.fits() => (verdict, Some(most.known.peak_reserved_bytes)),
+        Ok(_) => {
+            let whole = all.run(device.roomy(), None)?;
+            (Verdict::Depends, Some(whole.known.peak_reserved_bytes))
+        }
+        Err(_) => {
+            notice("it fails if they do, so only the least that it needs is known");
+            (verdict, None)
+        }
+    };
+    Ok(Found { run, verdict, most })
 }
 
 /// Runs the program, and if it fails, finds out with which settings it fits, if any.
-fn decide(program: &Program, device: Device) -> anyhow::Result<(Run, Verdict)> {
-    let run = program.run(device, None)?;
-    if run.fits() {
-        return Ok((run, Verdict::Fits));
+fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
+    let found = tried(program, device)?;
+    if found.run.fits() {
+        return Ok(found);
     }
-    let roomy = Device {
-        memory: ROOMY,
-        ..device
-    };
-    let whole = program.run(roomy, None)?;
+    let whole = program.run(device.roomy(), None)?;
     ensure!(
         whole.fits(),
         "the program runs out of memory on a device of {} too",
@@ -176,7 +204,7 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<(Run, Verdict)> {
     let answer = &advice.answer;
     let (Some(conf), Some(command), 0) = (&answer.conf, &answer.command, answer.missing_bytes)
     else {
-        return Ok((whole, Verdict::too_large(&advice)));
+        return Ok(Found::exact(whole, Verdict::too_large(&advice)));
     };
     // PyTorch itself has the last word.
     let confirmed = program.run(device, Some(conf))?;
@@ -185,9 +213,9 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<(Run, Verdict)> {
             conf: conf.clone(),
             command: command.clone(),
         };
-        return Ok((confirmed, verdict));
+        return Ok(Found::exact(confirmed, verdict));
     }
-    Ok((whole, Verdict::too_large(&advice)))
+    Ok(Found::exact(whole, Verdict::too_large(&advice)))
 }
 
 fn advice(run: &Run, device: Device) -> anyhow::Result<Advice> {

@@ -9,8 +9,10 @@ use coalesce_bench::text::{amount, count};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::assumed::Reads;
 use super::gpus::GPUS;
-use super::program::{Device, Ended, Place, Program, Run};
+use super::program::{Device, Program};
+use super::run::{Ended, Place, Run};
 use super::vary::Largest;
 
 /// Whether a program fits into a GPU.
@@ -30,8 +32,12 @@ pub struct FitsReport {
     pub verdict: Verdict,
     /// The peak of requested memory, in bytes.
     pub peak_requested_bytes: u64,
-    /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory.
+    /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory. If masks of
+    /// unknown values decide, the peak if they select none of their elements.
     pub peak_reserved_bytes: u64,
+    /// The peak if such masks select all of their elements, which is the same if there are none; none if the program then
+    /// fails with an error of its own.
+    pub most_reserved_bytes: Option<u64>,
     /// Requests that failed. If the program fits, it went on without them.
     pub failed_requests: u64,
     /// Steps of the optimizer that ran.
@@ -41,10 +47,11 @@ pub struct FitsReport {
     pub short_epochs: u32,
     /// Why the run ended.
     pub ended: Ended,
-    /// Lines that read computed values, which were 0, and how often. If they decide what the program requests, the answer
-    /// can be wrong.
+    /// What the program read where a value was unknown.
+    pub reads: Reads,
+    /// Lines that read unknown values, and how often. If they decide what the program requests, the answer can be wrong.
     pub values: Vec<Place>,
-    /// Lines that made tensors whose shape depends on computed values, and how often. The program may need more there.
+    /// Lines that made tensors whose shape depends on unknown values, and how often.
     pub shapes: Vec<Place>,
     /// Lines that ran convolutions, and how often. Workspaces of cuDNN are not included.
     pub convolutions: Vec<Place>,
@@ -54,12 +61,33 @@ pub struct FitsReport {
     pub largest: Option<Largest>,
 }
 
+/// What was found out.
+#[derive(Debug)]
+pub struct Found {
+    /// The run that the answer is about.
+    pub run: Run,
+    pub verdict: Verdict,
+    /// The peak of reserved memory if masks of unknown values select all of their elements, in bytes; none if the program
+    /// then fails.
+    pub most: Option<u64>,
+}
+
+impl Found {
+    /// Where no mask of unknown values decides.
+    pub fn exact(run: Run, verdict: Verdict) -> Self {
+        let most = Some(run.known.peak_reserved_bytes);
+        Self { run, verdict, most }
+    }
+}
+
 /// Whether a program fits.
 #[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Verdict {
     /// As it is.
     Fits,
+    /// If masks of unknown values select none of their elements, but not if they select all.
+    Depends,
     /// Under other settings, under which it was run.
     FitsWith {
         /// `PYTORCH_CUDA_ALLOC_CONF`.
@@ -77,6 +105,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Where it is not known how much is missing.
+    pub fn unknown_size() -> Self {
+        Self::TooLarge {
+            missing_bytes: 0,
+            sentences: Vec::new(),
+        }
+    }
+
     pub fn too_large(advice: &Advice) -> Self {
         Self::TooLarge {
             missing_bytes: advice.answer.missing_bytes,
@@ -87,9 +123,10 @@ impl Verdict {
 
 impl FitsReport {
     /// The report of a run, or of the last of several.
-    pub fn of(program: &Program, device: Device, run: &Run, verdict: Verdict) -> Self {
-        let known = &run.known;
-        let enough = |bytes: u64| bytes >= known.peak_reserved_bytes.saturating_add(device.others);
+    pub fn of(program: &Program, device: Device, found: &Found) -> Self {
+        let known = &found.run.known;
+        let most = found.most.unwrap_or(known.peak_reserved_bytes);
+        let enough = |bytes: u64| bytes >= most.saturating_add(device.others);
         let gpus = GPUS.iter().filter(|gpu| enough(gpu.bytes()));
         Self {
             format: 1,
@@ -97,13 +134,15 @@ impl FitsReport {
             torch: known.torch.clone(),
             memory_bytes: device.memory,
             others_bytes: device.others,
-            verdict,
+            verdict: found.verdict.clone(),
             peak_requested_bytes: known.peak_requested_bytes,
             peak_reserved_bytes: known.peak_reserved_bytes,
+            most_reserved_bytes: found.most,
             failed_requests: known.ooms,
             steps: known.steps,
             short_epochs: known.short_epochs,
             ended: known.ended,
+            reads: found.run.assumed.reads,
             values: known.values.clone(),
             shapes: known.shapes.clone(),
             convolutions: known.convolutions.clone(),
@@ -152,11 +191,25 @@ pub fn page(report: &FitsReport) -> String {
 /// Whether it fits, one sentence or more a paragraph.
 fn answer(report: &FitsReport) -> Vec<String> {
     let available = report.memory_bytes - report.others_bytes;
-    let spare = available.saturating_sub(report.peak_reserved_bytes);
-    let [reserved, spare, available] = [report.peak_reserved_bytes, spare, available].map(amount);
+    let least = report.peak_reserved_bytes;
+    let most = report.most_reserved_bytes.unwrap_or(least);
+    let [reserved, at_most, spare, available] =
+        [least, most, available.saturating_sub(most), available].map(amount);
     let mut answer = match &report.verdict {
+        Verdict::Fits if report.most_reserved_bytes.is_none() => vec![format!(
+            "The program fits if masks select few of their elements: it reserves at least {reserved} of the {available} \
+             available at its peak."
+        )],
+        Verdict::Fits if least < most => vec![format!(
+            "The program fits: it reserves between {reserved} and {at_most} at its peak, and at least {spare} of the \
+             {available} available remain free."
+        )],
         Verdict::Fits => vec![format!(
             "The program fits: it reserves {reserved} at its peak, and {spare} of the {available} available remain free."
+        )],
+        Verdict::Depends => vec![format!(
+            "It depends on values of the GPU whether the program fits: at its peak, it reserves {reserved} if masks select \
+             none of their elements, and {at_most} if they select all, more than the {available} available."
         )],
         Verdict::FitsWith { .. } => vec![format!(
             "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \
@@ -212,16 +265,26 @@ fn not_run(report: &FitsReport) -> String {
 
 /// What the answer depends on and is not known.
 fn unknown(report: &FitsReport) -> String {
+    let read = format!(
+        "These lines read values that only a GPU computes, and got {}. If the values decide what the program requests, it \
+         may need more or less:",
+        report.reads.name()
+    );
     let sections = [
         (
             &report.shapes,
-            "Nothing is computed, so these lines made tensors of unknown size. The program may need more than this:",
+            match report.most_reserved_bytes {
+                Some(_) => {
+                    "These lines select elements by values that only a GPU computes. The least and the most are what the \
+                     program reserves if they select none and all:"
+                }
+                None => {
+                    "These lines select elements by values that only a GPU computes. The program fails if they select all, \
+                     so it may need more than this:"
+                }
+            },
         ),
-        (
-            &report.values,
-            "These lines read values from the GPU, and got 0. If the values decide what the program requests, it may \
-             need more or less:",
-        ),
+        (&report.values, read.as_str()),
         (
             &report.convolutions,
             "cuDNN takes more memory for these convolutions, and only a GPU tells how much. On an H200, five programs \

@@ -1,4 +1,4 @@
-//! Runs of the program on the simulated GPU.
+//! The program, and how it runs on the simulated GPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,25 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
+use super::assumed::{Assumed, Reads, Selects};
 use super::gpus::Gpu;
+use super::run::{self, Ended, Known, Run};
 use super::standins::{self, HOW_TO_GET};
-use crate::output::{self, notice};
+use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 3] = [
+const MODULES: [(&str, &str); 4] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
         include_str!("coalesce_fits_steps.py"),
     ),
     ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
+    (
+        "coalesce_fits_values.py",
+        include_str!("coalesce_fits_values.py"),
+    ),
 ];
 
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
@@ -43,7 +46,18 @@ pub struct Device {
     pub gpu: Option<Gpu>,
 }
 
+/// More than any program needs, in bytes: the memory with which a program that does not fit shows how much it needs.
+pub const ROOMY: u64 = 1 << 44;
+
 impl Device {
+    /// The same with enough memory for every program.
+    pub fn roomy(self) -> Self {
+        Self {
+            memory: ROOMY,
+            ..self
+        }
+    }
+
     /// The variables that the simulated CUDA reads.
     fn variables(self) -> Vec<(&'static str, String)> {
         let mut all = vec![
@@ -65,107 +79,29 @@ impl Device {
 }
 
 /// A command that runs a PyTorch program.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// The command and its arguments.
     pub command: Vec<String>,
     variables: Vec<(String, String)>,
     /// The steps of the optimizer after which it ends at the latest; `None` if all of it runs.
     steps: Option<u32>,
+    /// What masks of unknown values select.
+    selects: Selects,
 }
 
-/// What a run showed.
-#[derive(Debug)]
-pub struct Run {
-    /// The memory snapshot of the process that reserved most.
-    pub snapshot: PathBuf,
-    /// What else that process reported.
-    pub known: Known,
-    /// Whether the command succeeded.
-    succeeded: bool,
-    /// Keeps the snapshot.
-    _folder: TempDir,
+/// The program failed with an error of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Failed {
+    text: String,
+    known: Known,
 }
 
-/// What `watch.py` writes.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-pub struct Known {
-    /// The release of PyTorch.
-    pub torch: String,
-    /// How the program ended.
-    pub ended: Ended,
-    /// Steps of the first optimizer.
-    pub steps: u32,
-    /// Epochs that ended early.
-    pub short_epochs: u32,
-    /// Bytes.
-    pub peak_requested_bytes: u64,
-    /// Bytes.
-    pub peak_reserved_bytes: u64,
-    /// Failed requests.
-    pub ooms: u64,
-    /// Reads of computed values.
-    pub values: Vec<Place>,
-    /// Tensors whose shape depends on computed values.
-    pub shapes: Vec<Place>,
-    /// Convolutions.
-    pub convolutions: Vec<Place>,
-}
-
-/// A line of the program after which the memory of a real GPU may differ.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
-pub struct Place {
-    /// FILE:LINE
-    pub line: String,
-    /// How often it ran.
-    pub times: u64,
-}
-
-/// How a program ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// By itself.
-    Program,
-    /// Its steps repeated.
-    Repeats,
-    /// It was about to write a checkpoint after a short epoch.
-    Checkpoint,
-    /// It reached the number of steps given.
-    Steps,
-    /// An uncaught out-of-memory error.
-    OutOfMemory,
-    /// Another uncaught error.
-    Error,
-    /// PyTorch has no GPU.
-    NoGpu,
-    /// The GPU is not simulated.
-    RealGpu,
-    /// PyTorch is built for the CPU alone.
-    CpuOnly,
-    /// PyTorch is built for AMD's GPUs.
-    Rocm,
-}
-
-impl Run {
-    /// Whether every request was served, or the program went on without those that failed.
-    pub fn fits(&self) -> bool {
-        self.known.ooms == 0 || (self.succeeded && self.known.ended != Ended::OutOfMemory)
-    }
-
-    /// Whether it failed, perhaps because it expects as many batches as its data has.
-    fn failed_after_short_epoch(&self) -> bool {
-        let failed = !self.succeeded || self.known.ended == Ended::Error;
-        failed && self.known.ended != Ended::OutOfMemory && self.known.short_epochs > 0
-    }
-
-    /// Writes the snapshot to a file.
-    ///
-    /// # Errors
-    /// If one of the files cannot be read or written.
-    pub fn save(&self, to: &Path) -> anyhow::Result<()> {
-        let bytes = fs::read(&self.snapshot).context("the snapshot is gone")?;
-        output::write(to, &bytes)
+impl Failed {
+    /// Whether the error may be one of a value that was read and is not what a GPU gives.
+    fn may_be_of_values(&self) -> bool {
+        !self.known.values.is_empty()
     }
 }
 
@@ -176,6 +112,7 @@ impl Program {
             command: command.to_vec(),
             variables: Vec::new(),
             steps,
+            selects: Selects::default(),
         }
     }
 
@@ -187,24 +124,54 @@ impl Program {
         Self {
             command: command.collect(),
             variables: vec![(name.to_owned(), value)],
-            steps: self.steps,
+            ..self.clone()
         }
     }
 
-    /// Runs it on a device, under settings other than its own if there are any.
+    /// The program where masks of unknown values select so many of their elements.
+    pub fn selecting(&self, selects: Selects) -> Self {
+        Self {
+            selects,
+            ..self.clone()
+        }
+    }
+
+    /// Runs it on a device, under settings other than its own if there are any. Unknown values are zeros, or ones if it
+    /// fails on zeros.
     ///
     /// # Errors
     /// If it cannot be started, does not use a simulated GPU, or fails with anything but an out-of-memory error.
     pub fn run(&self, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
-        let run = self.run_with(device, conf, SHORT_EPOCHS)?;
+        let on_zeros = match self.run_reading(Reads::Zeros, device, conf) {
+            Err(error) if error.downcast_ref().is_some_and(Failed::may_be_of_values) => error,
+            result => return result,
+        };
+        notice("it failed after it read zeros from the GPU; running it with ones");
+        let on_ones = self.run_reading(Reads::Ones, device, conf);
+        // The first error is that of the more usual assumption.
+        on_ones.map_err(|_| on_zeros)
+    }
+
+    fn run_reading(&self, reads: Reads, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
+        let assumed = Assumed {
+            reads,
+            selects: self.selects,
+        };
+        let run = self.run_with(assumed, device, conf, SHORT_EPOCHS)?;
         if !run.failed_after_short_epoch() {
             return Ok(run);
         }
         notice("it failed after an epoch that was ended early; running it without that");
-        self.run_with(device, conf, 0)
+        self.run_with(assumed, device, conf, 0)
     }
 
-    fn run_with(&self, device: Device, conf: Option<&str>, epochs: u32) -> anyhow::Result<Run> {
+    fn run_with(
+        &self,
+        assumed: Assumed,
+        device: Device,
+        conf: Option<&str>,
+        epochs: u32,
+    ) -> anyhow::Result<Run> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
         let [watch, records, printed] =
             ["watch", "records", "printed"].map(|name| folder.path().join(name));
@@ -221,6 +188,7 @@ impl Program {
             .env("COALESCE_FITS_FOLDER", &records)
             .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
             .env("COALESCE_FITS_EPOCHS", epochs.to_string())
+            .envs(assumed.variables())
             .envs(device.variables());
         let standins = standins::folder();
         if let Some(folder) = &standins {
@@ -250,8 +218,8 @@ impl Program {
                 .collect();
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
-        let Some((known, snapshot)) = largest(&records)? else {
-            if let Some(python) = without_torch(&records) {
+        let Some((known, snapshot)) = run::largest(&records)? else {
+            if let Some(python) = run::without_torch(&records) {
                 bail!(
                     "`{name}` runs {}, which has no PyTorch. Activate the environment that has it, pass its python after \
                      `--`, or `pip install torch`",
@@ -286,7 +254,10 @@ impl Program {
                  torch` in another environment, and pass its python",
                 printable(&known.torch)
             ),
-            Ended::Error if known.short_epochs == 0 => bail!("`{name}` failed:\n{}", last_lines()),
+            Ended::Error if known.short_epochs == 0 => bail!(Failed {
+                text: format!("`{name}` failed:\n{}", last_lines()),
+                known,
+            }),
             _ => {}
         }
         notice(&format!(
@@ -296,6 +267,7 @@ impl Program {
         Ok(Run {
             snapshot,
             known,
+            assumed,
             succeeded: status.success(),
             _folder: folder,
         })
@@ -308,30 +280,4 @@ fn first_in_path(folder: &Path) -> anyhow::Result<std::ffi::OsString> {
     let others = std::env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());
     let paths: Vec<PathBuf> = std::iter::once(folder.to_owned()).chain(others).collect();
     std::env::join_paths(paths).context("the temporary folder cannot be in PYTHONPATH")
-}
-
-/// The python that was to import PyTorch and has none, if no other python of the program has it.
-fn without_torch(records: &Path) -> Option<String> {
-    let python = fs::read_to_string(records.join("without_torch")).ok()?;
-    (!records.join("with_torch").exists()).then_some(python)
-}
-
-/// What the process reported that reserved most, and its snapshot.
-fn largest(records: &Path) -> anyhow::Result<Option<(Known, PathBuf)>> {
-    let mut largest: Option<(Known, PathBuf)> = None;
-    for entry in fs::read_dir(records)? {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let known: Known = serde_json::from_slice(&fs::read(&path)?)?;
-        let reserved = |known: &Known| known.peak_reserved_bytes;
-        if largest
-            .as_ref()
-            .is_none_or(|(most, _)| reserved(&known) > reserved(most))
-        {
-            largest = Some((known, path.with_extension("pickle")));
-        }
-    }
-    Ok(largest)
 }

@@ -32,14 +32,8 @@ MOST_EVENTS = 20_000_000
 # Ends the process at once.
 EXIT = os._exit
 
-# Functions of a tensor whose result is a value computed on the GPU.
-VALUES = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__")
 # Functions of torch._C with which programs reset the peaks.
 RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
-# Functions whose result has a shape that depends on such values.
-SHAPES = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
-# Functions for which cuDNN takes workspaces.
-CONVOLUTIONS = [f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3)]
 
 
 class After(importlib.abc.MetaPathFinder):
@@ -91,6 +85,10 @@ class Watch:
         self.peaks = {"reserved": 0, "requested": 0}
         # Calls after which the memory of a real GPU may differ: their number by kind and line.
         self.calls = {"values": {}, "shapes": {}, "convolutions": {}}
+        values = importlib.import_module("coalesce_fits_values")
+        self.line = values.line_of_program
+        # For as long as the process runs, from before its first tensor on a GPU.
+        values.Values(self.note).__enter__()
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
@@ -106,15 +104,6 @@ class Watch:
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.stepped)
         self.epochs.begin()
-        for name in VALUES:
-            self.count(self.torch.Tensor, name, "values")
-        for name in SHAPES:
-            self.count(self.torch.Tensor, name, "shapes")
-            self.count(self.torch, name, "shapes")
-        self.count(self.torch.Tensor, "__getitem__", "shapes", self.selects)
-        self.count(self.torch, "where", "shapes", lambda *rest, **named: not rest and not named)
-        for name in CONVOLUTIONS:
-            self.count(self.torch.nn.functional, name, "convolutions")
         for name in RESETS:
             self.keep_peaks(name)
         report = sys.excepthook
@@ -126,25 +115,10 @@ class Watch:
 
         sys.excepthook = failed
 
-    def selects(self, index):
-        """Whether an index selects elements by a mask."""
-        parts = index if isinstance(index, tuple) else (index,)
-        return any(getattr(part, "dtype", None) is self.torch.bool for part in parts)
-
-    def count(self, owner, name, kind, matters=lambda *args, **kwargs: True):
-        """Replaces a function by one that notes those calls with tensors on a GPU that matter."""
-        call = getattr(owner, name, None)
-        if call is None:
-            return
-
-        def counted(tensor, *args, **kwargs):
-            if getattr(tensor, "is_cuda", False) and matters(*args, **kwargs):
-                line = line_of_program()
-                self.calls[kind][line] = self.calls[kind].get(line, 0) + 1
-            return call(tensor, *args, **kwargs)
-
-        counted.__name__ = name
-        setattr(owner, name, counted)
+    def note(self, kind):
+        """Notes a call after which the memory of a real GPU may differ."""
+        line = self.line()
+        self.calls[kind][line] = self.calls[kind].get(line, 0) + 1
 
     def keep_peaks(self, name):
         """Replaces a function that resets the peaks by one that notes them before."""
@@ -227,14 +201,6 @@ class Watch:
             known[kind] = [{"line": line, "times": times} for line, times in lines.items()]
         # Last, because its presence says that the process is done.
         (FOLDER / f"{self.process}.json").write_text(json.dumps(known))
-
-
-def line_of_program():
-    """The innermost caller outside of PyTorch, as FILE:LINE."""
-    frame = sys._getframe(2)
-    while frame.f_back and f"{os.sep}torch{os.sep}" in frame.f_code.co_filename:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def run_hidden():

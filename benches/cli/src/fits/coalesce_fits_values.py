@@ -1,0 +1,211 @@
+"""What a PyTorch program reads from the simulated GPU.
+
+No kernel runs, so the GPU has no values. But integers and masks mostly come from the host: token
+ids, labels, lengths, edges, and what the program makes of them. These are computed beside the
+program, on the CPU. So a read of them gives what a GPU gives, and a mask selects as many elements.
+
+What comes from the weights is unknown. A read of it gives zeros or ones, and a mask selects none
+or all of its elements, as this run was told. Such lines are noted."""
+
+import contextlib
+import ctypes
+import os
+import sys
+
+from torch import bool as boolean
+from torch import is_tensor
+from torch.overrides import TorchFunctionMode
+
+# What an unknown read gives: "zeros" or "ones".
+READS = os.environ["COALESCE_FITS_READS"]
+# How much an unknown mask selects: "none" or "all".
+SELECTS = os.environ["COALESCE_FITS_SELECTS"]
+
+# Elements of the largest tensor that is computed on the CPU, too. Token ids of a batch have fewer.
+MOST_ELEMENTS = 1 << 24
+
+# Functions whose result is a value of the GPU, on the host.
+READ = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__"}
+# Functions that copy to the host where they do not return it.
+COPY = {"cpu", "to", "numpy"}
+# Functions whose result has a shape that depends on values, and what PyTorch reads to know it.
+SELECT = {
+    "nonzero": lambda values: values.count_nonzero(),
+    "argwhere": lambda values: values.count_nonzero(),
+    "masked_select": lambda values: values.count_nonzero(),
+    "where": lambda values: values.count_nonzero(),
+    "__getitem__": lambda values: values.count_nonzero(),
+    "__setitem__": lambda values: values.count_nonzero(),
+    "unique": lambda values: values.unique().numel(),
+    "unique_consecutive": lambda values: values.unique_consecutive().numel(),
+    "repeat_interleave": lambda values: values.sum(),
+    "bincount": lambda values: values.max(),
+}
+# Functions for which cuDNN takes workspaces.
+CONVOLVE = {f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3)}
+# Functions that make a tensor of random values. The CPU would make others.
+RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"}
+
+# The attribute of a tensor on the GPU with its values on the host.
+HOST = "_coalesce_fits_host"
+
+
+class Values(TorchFunctionMode):
+    """Sees every call of PyTorch's functions by the program."""
+
+    def __init__(self, note):
+        """`note` is called with "values", "shapes" or "convolutions" for each call after which the
+        memory of a real GPU may differ."""
+        super().__init__()
+        self.note = note
+        self.simulated = ctypes.CDLL("libcuda.so.1")
+        self.simulated.fakecuda_set_count.argtypes = [ctypes.c_uint64]
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        # A property, such as the shape.
+        if name == "__get__":
+            return function(*args)
+        if not args or not on_gpu(args[0]):
+            result = function(*args, **kwargs)
+        elif name in READ:
+            return self.read(function, args, kwargs)
+        else:
+            if name in CONVOLVE:
+                self.note("convolutions")
+            mask = mask_of(name, args, kwargs)
+            if mask is None:
+                result = function(*args, **kwargs)
+            else:
+                result = self.selected(mask, name, function, args, kwargs)
+            if name in COPY and is_tensor(result) and not result.is_cuda:
+                return self.copied(args[0], result)
+        follow(name, function, args, kwargs, result)
+        return result
+
+    def read(self, function, args, kwargs):
+        """The result of a function that reads."""
+        result = function(*args, **kwargs)
+        host = hosted(args)
+        if host is not None:
+            return function(*host, **kwargs)
+        self.note("values")
+        return ones_like(result) if READS == "ones" else result
+
+    def copied(self, tensor, result):
+        """A copy on the host, with its values."""
+        host = getattr(tensor, HOST, None)
+        if host is not None:
+            result.copy_(host)
+        elif READS == "ones":
+            result.fill_(1)
+        return result
+
+    def selected(self, mask, name, function, args, kwargs):
+        """The result of a function that selects elements."""
+        host = getattr(mask, HOST, None)
+        if host is not None:
+            count = int(SELECT[name](host))
+        else:
+            self.note("shapes")
+            count = mask.numel() if SELECTS == "all" else 0
+        self.simulated.fakecuda_set_count(count)
+        # Some check the values first.
+        self.simulated.fakecuda_set_bool(1)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.simulated.fakecuda_set_count(0)
+            self.simulated.fakecuda_set_bool(0)
+
+
+def on_gpu(tensor):
+    return is_tensor(tensor) and tensor.is_cuda
+
+
+def mask_of(name, args, kwargs):
+    """The tensor whose values decide the shape of a call's result, if one does."""
+    if name not in SELECT or (name == "where" and (len(args) > 1 or kwargs)):
+        return None
+    if name in ("__getitem__", "__setitem__"):
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return next((part for part in parts if is_tensor(part) and part.dtype is boolean), None)
+    if name in ("masked_select", "repeat_interleave"):
+        found = args[1] if len(args) > 1 else kwargs.get("mask", kwargs.get("repeats"))
+        return found if is_tensor(found) else None
+    return args[0]
+
+
+def follow(name, function, args, kwargs, result):
+    """Computes the result on the host, too, if all of its values come from there."""
+    changes = name.endswith("_") and not name.endswith("__") or name == "__setitem__"
+    target = args[0] if changes and args else kwargs.get("out", result)
+    if not is_followed(target):
+        return
+    host = None
+    with contextlib.suppress(Exception):
+        if name in ("cuda", "to") and not args[0].is_cuda:
+            host = args[0].detach().to(target.dtype, copy=True)
+        elif name not in RANDOM:
+            host = computed(function, args, kwargs)
+    if is_tensor(host) and host.shape == target.shape:
+        setattr(target, HOST, host)
+    elif hasattr(target, HOST):
+        delattr(target, HOST)
+
+
+def is_followed(tensor):
+    """Whether the values of a tensor are worth knowing: integers and masks."""
+    return (
+        on_gpu(tensor)
+        and not tensor.is_floating_point()
+        and not tensor.is_complex()
+        and tensor.numel() <= MOST_ELEMENTS
+    )
+
+
+def computed(function, args, kwargs):
+    """What a function returns, or changes, on the host."""
+    there, named = hosted(args), hosted(kwargs)
+    if there is None or named is None:
+        return None
+    if "device" in named:
+        named["device"] = "cpu"
+    result = function(*there, **named)
+    # An assignment to elements returns nothing.
+    return there[0] if result is None else result
+
+
+def hosted(value):
+    """The same arguments with tensors on the host; None if the values of one are unknown."""
+    if is_tensor(value):
+        return getattr(value, HOST, None) if value.is_cuda else value
+    if isinstance(value, (tuple, list)):
+        parts = [hosted(part) for part in value]
+        lost = any(now is None and part is not None for now, part in zip(parts, value))
+        return None if lost else type(value)(parts)
+    if isinstance(value, dict):
+        parts = {key: hosted(part) for key, part in value.items()}
+        lost = any(parts[key] is None and part is not None for key, part in value.items())
+        return None if lost else parts
+    return value
+
+
+def ones_like(value):
+    """A value of the same type and structure, of ones."""
+    if isinstance(value, list):
+        return [ones_like(part) for part in value]
+    return type(value)(1)
+
+
+def line_of_program():
+    """The innermost caller outside of PyTorch and of these modules, as FILE:LINE."""
+    frame = sys._getframe(1)
+    here = os.path.dirname(__file__)
+    inside = f"{os.sep}torch{os.sep}"
+    while frame.f_back and (
+        inside in frame.f_code.co_filename or os.path.dirname(frame.f_code.co_filename) == here
+    ):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,135 @@
+//! What a run of the program on the simulated GPU showed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use super::assumed::Assumed;
+use crate::output;
+
+/// What a run showed.
+#[derive(Debug)]
+pub struct Run {
+    /// The memory snapshot of the process that reserved most.
+    pub snapshot: PathBuf,
+    /// What else that process reported.
+    pub known: Known,
+    /// What was assumed of unknown values.
+    pub assumed: Assumed,
+    /// Whether the command succeeded.
+    pub(super) succeeded: bool,
+    /// Keeps the snapshot.
+    pub(super) _folder: TempDir,
+}
+
+/// What `watch.py` writes.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Known {
+    /// The release of PyTorch.
+    pub torch: String,
+    /// How the program ended.
+    pub ended: Ended,
+    /// Steps of the first optimizer.
+    pub steps: u32,
+    /// Epochs that ended early.
+    pub short_epochs: u32,
+    /// Bytes.
+    pub peak_requested_bytes: u64,
+    /// Bytes.
+    pub peak_reserved_bytes: u64,
+    /// Failed requests.
+    pub ooms: u64,
+    /// Reads of computed values.
+    pub values: Vec<Place>,
+    /// Tensors whose shape depends on computed values.
+    pub shapes: Vec<Place>,
+    /// Convolutions.
+    pub convolutions: Vec<Place>,
+}
+
+/// A line of the program after which the memory of a real GPU may differ.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Place {
+    /// FILE:LINE
+    pub line: String,
+    /// How often it ran.
+    pub times: u64,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself.
+    Program,
+    /// Its steps repeated.
+    Repeats,
+    /// It was about to write a checkpoint after a short epoch.
+    Checkpoint,
+    /// It reached the number of steps given.
+    Steps,
+    /// An uncaught out-of-memory error.
+    OutOfMemory,
+    /// Another uncaught error.
+    Error,
+    /// PyTorch has no GPU.
+    NoGpu,
+    /// The GPU is not simulated.
+    RealGpu,
+    /// PyTorch is built for the CPU alone.
+    CpuOnly,
+    /// PyTorch is built for AMD's GPUs.
+    Rocm,
+}
+
+impl Run {
+    /// Whether every request was served, or the program went on without those that failed.
+    pub fn fits(&self) -> bool {
+        self.known.ooms == 0 || (self.succeeded && self.known.ended != Ended::OutOfMemory)
+    }
+
+    /// Whether it failed, perhaps because it expects as many batches as its data has.
+    pub(super) fn failed_after_short_epoch(&self) -> bool {
+        let failed = !self.succeeded || self.known.ended == Ended::Error;
+        failed && self.known.ended != Ended::OutOfMemory && self.known.short_epochs > 0
+    }
+
+    /// Writes the snapshot to a file.
+    ///
+    /// # Errors
+    /// If one of the files cannot be read or written.
+    pub fn save(&self, to: &Path) -> anyhow::Result<()> {
+        let bytes = fs::read(&self.snapshot).context("the snapshot is gone")?;
+        output::write(to, &bytes)
+    }
+}
+
+/// The python that was to import PyTorch and has none, if no other python of the program has it.
+pub(super) fn without_torch(records: &Path) -> Option<String> {
+    let python = fs::read_to_string(records.join("without_torch")).ok()?;
+    (!records.join("with_torch").exists()).then_some(python)
+}
+
+/// What the process reported that reserved most, and its snapshot.
+pub(super) fn largest(records: &Path) -> anyhow::Result<Option<(Known, PathBuf)>> {
+    let mut largest: Option<(Known, PathBuf)> = None;
+    for entry in fs::read_dir(records)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let known: Known = serde_json::from_slice(&fs::read(&path)?)?;
+        let reserved = |known: &Known| known.peak_reserved_bytes;
+        if largest
+            .as_ref()
+            .is_none_or(|(most, _)| reserved(&known) > reserved(most))
+        {
+            largest = Some((known, path.with_extension("pickle")));
+        }
+    }
+    Ok(largest)
+}
