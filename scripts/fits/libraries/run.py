@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the scripts of programs.toml whole, and notes how much memory PyTorch's allocator used.
+"""Runs the scripts of a list whole, and notes how much memory PyTorch's allocator used.
 
-    prepare.py FOLDER
-    run.py FOLDER results.json
+    prepare.py FOLDER [--list further]
+    run.py FOLDER results.json [--list further]
 
 On a real GPU that is the truth with which `coalesce fits` is compared, and on the simulated GPU the
 answer that it should give. Also prints the output of each, to results.json.log. With --fits, runs
@@ -116,6 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="that prepare.py made")
     parser.add_argument("results", type=Path)
+    parser.add_argument("--list", default="programs", help="of the programs (programs)")
     parser.add_argument("--only", nargs="*", help="names of programs")
     parser.add_argument("--jobs", type=int, default=1, help="how many run at a time (1)")
     parser.add_argument("--limit", type=float, default=600, help="seconds for each (600)")
@@ -123,7 +124,7 @@ def main():
     parser.add_argument("--fits", dest="coalesce", help="the program coalesce, to run its `fits`")
     args = parser.parse_args()
     folder = args.folder.resolve()
-    programs = tomllib.loads((HERE / "programs.toml").read_text())["programs"]
+    programs = tomllib.loads((HERE / f"{args.list}.toml").read_text())["programs"]
     results = {}
     log = Path(f"{args.results}.log").open("w")
 

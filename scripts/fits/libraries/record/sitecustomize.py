@@ -54,8 +54,9 @@ def write():
         "versions": {
             name: sys.modules[name].__version__
             for name in ("torch", "torchvision", "transformers", "accelerate", "peft", "timm")
-            + ("torch_geometric", "lightning", "datasets")
-            if name in sys.modules
+            + ("torch_geometric", "lightning", "datasets", "diffusers", "trl")
+            + ("sentence_transformers",)
+            if hasattr(sys.modules.get(name), "__version__")
         },
         # How often each number of bytes was requested.
         "sizes": {str(size): sizes[size] for size in sorted(sizes, reverse=True)},
