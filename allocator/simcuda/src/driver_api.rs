@@ -6,12 +6,15 @@
 #![allow(missing_docs, reason = "CUDA documents its functions")]
 #![expect(unsafe_code, reason = "functions that C calls")]
 
+mod absent;
 mod copy;
 mod device;
 mod ipc;
+mod library;
 mod lookup;
 mod memory;
 mod module;
+mod occupancy;
 mod stream;
 
 const _: () = assert!(
@@ -19,4 +22,5 @@ const _: () = assert!(
     "for 64-bit machines"
 );
 
+pub(crate) use self::device::handle_of;
 pub(crate) use self::lookup::find;

@@ -9,8 +9,8 @@
 //! - `standins/build` makes a `libcudart.so` for CUDA 12 and 13 that leads to it, and stand-ins for the other
 //!   libraries that PyTorch needs.
 //!
-//! The functions are those that the programs of this repository and PyTorch 2.11 call, with the signatures
-//! of CUDA 13.0. Textures, NVML and graphs made node by node are missing. **No kernel runs.** A launch succeeds
+//! The functions are those that the programs of this repository, PyTorch 2.11 and the cuDNN and cuBLAS of its
+//! wheels call, with the signatures of CUDA 13.0. Textures, NVML and graphs made node by node are missing. **No kernel runs.** A launch succeeds
 //! and does nothing, except for the two kernels that [`contents`] executes. A captured stream gets a node for
 //! each of its launches, fills and copies, and a graph does them when it is launched.
 //!
@@ -65,6 +65,7 @@ mod ipc;
 pub mod library;
 mod memory;
 mod modules;
+mod occupancy;
 mod pools;
 mod properties;
 pub mod runtime_api;

@@ -4,46 +4,46 @@
 use crate::settings::Settings;
 
 /// Values of `CUdevice_attribute`, which the runtime shares (CUDA 13.0).
-mod number {
-    pub(super) const MAX_THREADS_PER_BLOCK: i32 = 1;
-    pub(super) const MAX_BLOCK_DIM_X: i32 = 2;
-    pub(super) const MAX_BLOCK_DIM_Y: i32 = 3;
-    pub(super) const MAX_BLOCK_DIM_Z: i32 = 4;
-    pub(super) const MAX_GRID_DIM_X: i32 = 5;
-    pub(super) const MAX_GRID_DIM_Y: i32 = 6;
-    pub(super) const MAX_GRID_DIM_Z: i32 = 7;
-    pub(super) const MAX_SHARED_MEMORY_PER_BLOCK: i32 = 8;
-    pub(super) const TOTAL_CONSTANT_MEMORY: i32 = 9;
-    pub(super) const WARP_SIZE: i32 = 10;
-    pub(super) const MAX_PITCH: i32 = 11;
-    pub(super) const MAX_REGISTERS_PER_BLOCK: i32 = 12;
-    pub(super) const CLOCK_RATE: i32 = 13;
-    pub(super) const TEXTURE_ALIGNMENT: i32 = 14;
-    pub(super) const MULTIPROCESSOR_COUNT: i32 = 16;
-    pub(super) const CAN_MAP_HOST_MEMORY: i32 = 19;
-    pub(super) const SURFACE_ALIGNMENT: i32 = 30;
-    pub(super) const CONCURRENT_KERNELS: i32 = 31;
-    pub(super) const PCI_BUS_ID: i32 = 33;
-    pub(super) const MEMORY_CLOCK_RATE: i32 = 36;
-    pub(super) const GLOBAL_MEMORY_BUS_WIDTH: i32 = 37;
-    pub(super) const L2_CACHE_SIZE: i32 = 38;
-    pub(super) const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
-    pub(super) const ASYNC_ENGINE_COUNT: i32 = 40;
-    pub(super) const UNIFIED_ADDRESSING: i32 = 41;
-    pub(super) const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
-    pub(super) const COMPUTE_CAPABILITY_MINOR: i32 = 76;
-    pub(super) const STREAM_PRIORITIES_SUPPORTED: i32 = 78;
-    pub(super) const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: i32 = 81;
-    pub(super) const MAX_REGISTERS_PER_MULTIPROCESSOR: i32 = 82;
-    pub(super) const MANAGED_MEMORY: i32 = 83;
-    pub(super) const COOPERATIVE_LAUNCH: i32 = 95;
-    pub(super) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: i32 = 97;
-    pub(super) const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: i32 = 102;
-    pub(super) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: i32 = 103;
-    pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: i32 = 106;
-    pub(super) const RESERVED_SHARED_MEMORY_PER_BLOCK: i32 = 111;
-    pub(super) const MEMORY_POOLS_SUPPORTED: i32 = 115;
-    pub(super) const HANDLE_TYPE_FABRIC_SUPPORTED: i32 = 128;
+pub(crate) mod number {
+    pub(crate) const MAX_THREADS_PER_BLOCK: i32 = 1;
+    pub(crate) const MAX_BLOCK_DIM_X: i32 = 2;
+    pub(crate) const MAX_BLOCK_DIM_Y: i32 = 3;
+    pub(crate) const MAX_BLOCK_DIM_Z: i32 = 4;
+    pub(crate) const MAX_GRID_DIM_X: i32 = 5;
+    pub(crate) const MAX_GRID_DIM_Y: i32 = 6;
+    pub(crate) const MAX_GRID_DIM_Z: i32 = 7;
+    pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK: i32 = 8;
+    pub(crate) const TOTAL_CONSTANT_MEMORY: i32 = 9;
+    pub(crate) const WARP_SIZE: i32 = 10;
+    pub(crate) const MAX_PITCH: i32 = 11;
+    pub(crate) const MAX_REGISTERS_PER_BLOCK: i32 = 12;
+    pub(crate) const CLOCK_RATE: i32 = 13;
+    pub(crate) const TEXTURE_ALIGNMENT: i32 = 14;
+    pub(crate) const MULTIPROCESSOR_COUNT: i32 = 16;
+    pub(crate) const CAN_MAP_HOST_MEMORY: i32 = 19;
+    pub(crate) const SURFACE_ALIGNMENT: i32 = 30;
+    pub(crate) const CONCURRENT_KERNELS: i32 = 31;
+    pub(crate) const PCI_BUS_ID: i32 = 33;
+    pub(crate) const MEMORY_CLOCK_RATE: i32 = 36;
+    pub(crate) const GLOBAL_MEMORY_BUS_WIDTH: i32 = 37;
+    pub(crate) const L2_CACHE_SIZE: i32 = 38;
+    pub(crate) const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
+    pub(crate) const ASYNC_ENGINE_COUNT: i32 = 40;
+    pub(crate) const UNIFIED_ADDRESSING: i32 = 41;
+    pub(crate) const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
+    pub(crate) const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+    pub(crate) const STREAM_PRIORITIES_SUPPORTED: i32 = 78;
+    pub(crate) const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: i32 = 81;
+    pub(crate) const MAX_REGISTERS_PER_MULTIPROCESSOR: i32 = 82;
+    pub(crate) const MANAGED_MEMORY: i32 = 83;
+    pub(crate) const COOPERATIVE_LAUNCH: i32 = 95;
+    pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: i32 = 97;
+    pub(crate) const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: i32 = 102;
+    pub(crate) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: i32 = 103;
+    pub(crate) const MAX_BLOCKS_PER_MULTIPROCESSOR: i32 = 106;
+    pub(crate) const RESERVED_SHARED_MEMORY_PER_BLOCK: i32 = 111;
+    pub(crate) const MEMORY_POOLS_SUPPORTED: i32 = 115;
+    pub(crate) const HANDLE_TYPE_FABRIC_SUPPORTED: i32 = 128;
 }
 
 /// The first architecture with thread block clusters.

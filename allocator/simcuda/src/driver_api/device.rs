@@ -69,7 +69,8 @@ entry_points! { driver:
 const FIRST: u64 = 0x9000;
 const STEP: u64 = 0x10;
 
-fn handle_of(ordinal: u32) -> u64 {
+/// The handle of a device's primary context.
+pub(crate) fn handle_of(ordinal: u32) -> u64 {
     FIRST + STEP * u64::from(ordinal)
 }
 
@@ -89,6 +90,40 @@ fn ordinal_of(sim: &mut Sim, context: u64) -> Outcome<u32> {
     }
 }
 
+/// `CUlimit`.
+mod limit {
+    const STACK: i32 = 0;
+    const PRINTF: i32 = 1;
+    const HEAP: i32 = 2;
+    const PENDING_LAUNCHES: i32 = 4;
+
+    pub(super) const DEFAULTS: [(i32, u64); 4] = [
+        (STACK, 1 << 10),
+        (PRINTF, 1 << 20),
+        (HEAP, 8 << 20),
+        (PENDING_LAUNCHES, 2048),
+    ];
+}
+
+fn release(sim: &mut Sim, device: i32) -> Outcome {
+    let ordinal = sim.ordinal(device)?;
+    let device = sim.device(ordinal)?;
+    let retained = device.retained.checked_sub(1);
+    device.retained = retained.ok_or(Code::INVALID_CONTEXT)?;
+    Ok(())
+}
+
+fn push(sim: &mut Sim, context: u64) -> Outcome {
+    context::push(ordinal_of(sim, context)?);
+    Ok(())
+}
+
+fn pop(context: Out<u64>) -> Outcome {
+    context.set_if_wanted(handle_of(context::pop()?));
+    Ok(())
+}
+
+// Some libraries look up the first versions, which do the same.
 entry_points! { driver:
     fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) |sim| {
         context.fill(|| {
@@ -99,13 +134,8 @@ entry_points! { driver:
         })
     }
 
-    fn cuDevicePrimaryCtxRelease_v2(device: i32) |sim| {
-        let ordinal = sim.ordinal(device)?;
-        let device = sim.device(ordinal)?;
-        let retained = device.retained.checked_sub(1);
-        device.retained = retained.ok_or(Code::INVALID_CONTEXT)?;
-        Ok(())
-    }
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) |sim| { release(sim, device) }
+    fn cuDevicePrimaryCtxRelease(device: i32) |sim| { release(sim, device) }
 
     fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, is_active: Out<i32>) |sim| {
         let ordinal = sim.ordinal(device)?;
@@ -131,19 +161,22 @@ entry_points! { driver:
         Ok(())
     }
 
-    fn cuCtxPushCurrent_v2(context: u64) |sim| {
-        context::push(ordinal_of(sim, context)?);
-        Ok(())
-    }
-
-    fn cuCtxPopCurrent_v2(context: Out<u64>) |_| {
-        context.set_if_wanted(handle_of(context::pop()?));
-        Ok(())
-    }
+    fn cuCtxPushCurrent_v2(context: u64) |sim| { push(sim, context) }
+    fn cuCtxPushCurrent(context: u64) |sim| { push(sim, context) }
+    fn cuCtxPopCurrent_v2(context: Out<u64>) |_| { pop(context) }
+    fn cuCtxPopCurrent(context: Out<u64>) |_| { pop(context) }
 
     fn cuCtxGetDevice(device: Out<i32>) |_| {
         device.fill(|| Ok(context::required()?.cast_signed()))
     }
+
+    /// The defaults of an H100. Nothing depends on them.
+    fn cuCtxGetLimit(bytes: Out<u64>, limit: i32) |_| {
+        let default = limit::DEFAULTS.iter().find(|(number, _)| *number == limit);
+        bytes.set(default.map_or(0, |&(_, bytes)| bytes))
+    }
+
+    fn cuCtxSetLimit(_limit: i32, _bytes: u64) |_| { Ok(()) }
 
     fn cuCtxEnablePeerAccess(_context: u64, _flags: u32) |_| { Ok(()) }
 }

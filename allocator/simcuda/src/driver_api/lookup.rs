@@ -53,19 +53,29 @@ fn symbol(name: &str) -> Option<u64> {
     (!found.is_null()).then_some(found as u64)
 }
 
+/// The functions with a third version, and the version of CUDA that introduced it.
+const THIRD: [(&str, i32); 1] = [("cuStreamGetCaptureInfo", 12030)];
+
 /// The function that a program means by a name of the driver's interface. Where a function has several
-/// versions, this is the second, which all current programs call.
-pub(crate) fn find(sim: &Sim, name: &str) -> Option<u64> {
+/// versions, this is the second, which all current programs call, unless the program is written for a version of
+/// CUDA with a third.
+pub(crate) fn find(sim: &Sim, name: &str, cuda: i32) -> Option<u64> {
     let is_missing = sim.settings.missing.iter().any(|missing| missing == name);
     let is_driver = name.starts_with("cu") && !name.starts_with("cuda");
     if is_missing || !is_driver {
         return None;
     }
+    if THIRD
+        .iter()
+        .any(|&(third, since)| third == name && since <= cuda)
+    {
+        return symbol(&format!("{name}_v3"));
+    }
     symbol(&format!("{name}_v2")).or_else(|| symbol(name))
 }
 
-fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, status: Out<i32>) -> Outcome {
-    let found = find(sim, name.text()?);
+fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, cuda: i32, status: Out<i32>) -> Outcome {
+    let found = find(sim, name.text()?, cuda);
     status.set_if_wanted(if found.is_some() { FOUND } else { NOT_FOUND });
     function.set(found.unwrap_or(0))?;
     found.map(drop).ok_or(Code::NOT_FOUND)
@@ -75,14 +85,14 @@ entry_points! { early:
     fn cuGetProcAddress_v2(
         name: In<u8>,
         function: Out<u64>,
-        _version: i32,
+        version: i32,
         _flags: u64,
         status: Out<i32>,
     ) |sim| {
-        look_up(sim, name, function, status)
+        look_up(sim, name, function, version, status)
     }
 
-    fn cuGetProcAddress(name: In<u8>, function: Out<u64>, _version: i32, _flags: u64) |sim| {
-        look_up(sim, name, function, Out::NOWHERE)
+    fn cuGetProcAddress(name: In<u8>, function: Out<u64>, version: i32, _flags: u64) |sim| {
+        look_up(sim, name, function, version, Out::NOWHERE)
     }
 }

@@ -17,7 +17,7 @@ extern "C" fn unsupported() -> i32 {
 /// The function of this name. PyTorch requires every function it knows, including green contexts and
 /// multicast, so an unknown one is replaced by a function that returns an error. Functions in
 /// `FAKE_MISSING` are not found.
-fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, status: Out<i32>) -> Outcome {
+fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, cuda: i32, status: Out<i32>) -> Outcome {
     let name = name.text()?;
     if sim.settings.missing.iter().any(|missing| missing == name) {
         status.set_if_wanted(NOT_FOUND);
@@ -25,18 +25,18 @@ fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, status: Out<i32>) -> Out
     }
     status.set_if_wanted(FOUND);
     let stand_in = unsupported as *const () as u64;
-    function.set(find(sim, name).unwrap_or(stand_in))
+    function.set(find(sim, name, cuda).unwrap_or(stand_in))
 }
 
 entry_points! { runtime:
     fn cudaGetDriverEntryPointByVersion(
         name: In<u8>,
         function: Out<u64>,
-        _version: u32,
+        version: u32,
         _flags: u64,
         status: Out<i32>,
     ) |sim| {
-        look_up(sim, name, function, status)
+        look_up(sim, name, function, version.cast_signed(), status)
     }
 
     fn cudaGetDriverEntryPoint(
@@ -45,6 +45,7 @@ entry_points! { runtime:
         _flags: u64,
         status: Out<i32>,
     ) |sim| {
-        look_up(sim, name, function, status)
+        let version = sim.settings.driver_version;
+        look_up(sim, name, function, version, status)
     }
 }

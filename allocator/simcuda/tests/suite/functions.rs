@@ -5,6 +5,7 @@ mod contents;
 mod devices;
 mod failures;
 mod graphs;
+mod libraries;
 
 use crate::library::ok;
 
@@ -14,6 +15,7 @@ const MIB: u64 = 1 << 20;
 const SUCCESS: i32 = 0;
 const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
+const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;
 const NOT_READY: i32 = 600;
 const ILLEGAL_ADDRESS: i32 = 700;
