@@ -89,6 +89,7 @@ impl Sim {
     }
 
     fn perform(&mut self, here: u32, stream: u64, operation: &Operation) -> Outcome {
+        self.events.count_operation(operation);
         match *operation {
             Operation::Work(None) => self.settle(),
             Operation::Work(Some(ref work)) => {
