@@ -6,7 +6,6 @@
 #![allow(missing_docs, reason = "CUDA documents its functions")]
 #![expect(unsafe_code, reason = "functions that C calls")]
 
-mod absent;
 mod copy;
 mod device;
 mod ipc;

@@ -18,7 +18,7 @@ use coalesce_bench::text::amount;
 
 pub use self::answer::FitsReport;
 use self::answer::{Found, Verdict};
-use self::assumed::Selects;
+use self::assumed::Extent;
 use self::gpus::Gpu;
 use self::program::{Device, Program, ROOMY};
 use self::run::Run;
@@ -41,7 +41,8 @@ use super::output::{self, failed, is_stdout, notice, print_answer};
 ///
 /// Integers and masks that come from the host are known. Other values that the program reads from the GPU are zeros, or
 /// ones if it fails on zeros. Where masks of such values decide what it requests, the answer is a range: what it needs if they
-/// select none and all of their elements. The answer lists the lines.
+/// select none and all of their elements. The same holds for the workspaces of cuDNN, whose range is measured. The answer lists
+/// the lines.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         coalesce fits --device rtx4090 -- python train.py\n  \
@@ -137,52 +138,47 @@ fn largest(
     let mut best = None;
     let found = parameter.largest(|value| -> anyhow::Result<bool> {
         let program = program.with(&parameter.name, value);
-        let found = tried(&program, device)?;
-        let fits = found.verdict == Verdict::Fits;
+        // Where it needs most, unless it fails there.
+        let run = match program.at(Extent::Most).run(device, None) {
+            Err(_) => program.run(device, None)?,
+            Ok(run) => run,
+        };
+        let fits = run.fits();
         notice(&format!(
             "{} = {value}: {}",
             parameter.name,
             if fits { "fits" } else { "does not fit" }
         ));
         if fits {
-            best = Some(found);
+            best = Some(run);
         }
         Ok(fits)
     })?;
     // Without any that fits, the smallest shows what is missing.
     let program = program.with(&parameter.name, found.unwrap_or(parameter.first));
     let answer = match best {
-        Some(best) => best,
-        None => decide(&program, device)?,
+        Some(run) if run.known.is_exact() => Found::exact(run, Verdict::Fits),
+        _ => decide(&program, device)?,
     };
     Ok((program, answer, Some(parameter.found(found))))
 }
 
-/// Runs the program as it is, twice if masks of unknown values decide what it needs. `TooLarge` says no more than that it
-/// fails.
-fn tried(program: &Program, device: Device) -> anyhow::Result<Found> {
-    let run = program.run(device, None)?;
-    let verdict = if run.fits() {
-        Verdict::Fits
-    } else {
-        Verdict::unknown_size()
-    };
-    if verdict != Verdict::Fits || run.known.shapes.is_empty() {
-        return Ok(Found::exact(run, verdict));
+/// What is known after a run that fits: if something unknown decides what the program needs, it runs at the other end, too.
+fn with_range(program: &Program, device: Device, run: Run) -> anyhow::Result<Found> {
+    if run.known.is_exact() {
+        return Ok(Found::exact(run, Verdict::Fits));
     }
-    notice(
-        "values of the GPU decide what it needs; running it where masks select all of their elements",
-    );
-    let all = program.selecting(Selects::All);
-    let (verdict, most) = match all.run(device, None) {
-        Ok(most) if most.fits() => (verdict, Some(most.known.peak_reserved_bytes)),
+    notice("only a GPU knows how much some lines need; running it where they need most");
+    let program = program.at(Extent::Most);
+    let (verdict, most) = match program.run(device, None) {
+        Ok(most) if most.fits() => (Verdict::Fits, Some(most.known.peak_reserved_bytes)),
         Ok(_) => {
-            let whole = all.run(device.roomy(), None)?;
+            let whole = program.run(device.roomy(), None)?;
             (Verdict::Depends, Some(whole.known.peak_reserved_bytes))
         }
         Err(_) => {
-            notice("it fails if they do, so only the least that it needs is known");
-            (verdict, None)
+            notice("it fails there, so only the least that it needs is known");
+            (Verdict::Fits, None)
         }
     };
     Ok(Found { run, verdict, most })
@@ -190,9 +186,9 @@ fn tried(program: &Program, device: Device) -> anyhow::Result<Found> {
 
 /// Runs the program, and if it fails, finds out with which settings it fits, if any.
 fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
-    let found = tried(program, device)?;
-    if found.run.fits() {
-        return Ok(found);
+    let run = program.run(device, None)?;
+    if run.fits() {
+        return with_range(program, device, run);
     }
     let whole = program.run(device.roomy(), None)?;
     ensure!(

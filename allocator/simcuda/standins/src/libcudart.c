@@ -94,8 +94,3 @@ int cuPointerGetAttribute(void *value, int attribute, uint64_t address) {
   *(int *)value = 0;
   return 0;
 }
-
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks) {
-  *blocks = 8;
-  return 0;
-}

@@ -32,11 +32,11 @@ pub struct FitsReport {
     pub verdict: Verdict,
     /// The peak of requested memory, in bytes.
     pub peak_requested_bytes: u64,
-    /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory. If masks of
-    /// unknown values decide, the peak if they select none of their elements.
+    /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory. If something
+    /// unknown decides, the least: masks of unknown values select no element, and workspaces of cuDNN are the smallest.
     pub peak_reserved_bytes: u64,
-    /// The peak if such masks select all of their elements, which is the same if there are none; none if the program then
-    /// fails with an error of its own.
+    /// The most, which is the same if nothing unknown decides: such masks select all elements, and workspaces are the largest.
+    /// None if the program then fails with an error of its own.
     pub most_reserved_bytes: Option<u64>,
     /// Requests that failed. If the program fits, it went on without them.
     pub failed_requests: u64,
@@ -53,7 +53,7 @@ pub struct FitsReport {
     pub values: Vec<Place>,
     /// Lines that made tensors whose shape depends on unknown values, and how often.
     pub shapes: Vec<Place>,
-    /// Lines that ran convolutions, and how often. Workspaces of cuDNN are not included.
+    /// Lines that ran convolutions, and how often.
     pub convolutions: Vec<Place>,
     /// GPUs that have enough memory for the peak, the smallest first.
     pub gpus: Vec<&'static str>,
@@ -67,13 +67,12 @@ pub struct Found {
     /// The run that the answer is about.
     pub run: Run,
     pub verdict: Verdict,
-    /// The peak of reserved memory if masks of unknown values select all of their elements, in bytes; none if the program
-    /// then fails.
+    /// The most that it reserves at its peak, in bytes; none if it fails where it would need most.
     pub most: Option<u64>,
 }
 
 impl Found {
-    /// Where no mask of unknown values decides.
+    /// Where nothing unknown decides.
     pub fn exact(run: Run, verdict: Verdict) -> Self {
         let most = Some(run.known.peak_reserved_bytes);
         Self { run, verdict, most }
@@ -86,7 +85,7 @@ impl Found {
 pub enum Verdict {
     /// As it is.
     Fits,
-    /// If masks of unknown values select none of their elements, but not if they select all.
+    /// At the lower end of what is unknown, but not at the upper.
     Depends,
     /// Under other settings, under which it was run.
     FitsWith {
@@ -105,14 +104,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Where it is not known how much is missing.
-    pub fn unknown_size() -> Self {
-        Self::TooLarge {
-            missing_bytes: 0,
-            sentences: Vec::new(),
-        }
-    }
-
     pub fn too_large(advice: &Advice) -> Self {
         Self::TooLarge {
             missing_bytes: advice.answer.missing_bytes,
@@ -170,6 +161,10 @@ pub fn page(report: &FitsReport) -> String {
     };
     let [requested, reserved] =
         [report.peak_requested_bytes, report.peak_reserved_bytes].map(amount);
+    let most = report
+        .most_reserved_bytes
+        .filter(|&most| most > report.peak_reserved_bytes)
+        .map_or_else(String::new, |most| format!("; at most {}", amount(most)));
     let ended = match report.ended {
         Ended::Repeats => "the last three made equal requests, so the program was ended there",
         Ended::Checkpoint => "then the program would have written a checkpoint, and was ended",
@@ -180,7 +175,7 @@ pub fn page(report: &FitsReport) -> String {
         page,
         "\n\
          peak requested  {requested:>12}  size of all live requests\n\
-         peak reserved   {reserved:>12}  memory taken from the device\n\
+         peak reserved   {reserved:>12}  memory taken from the device{most}\n\
          optimizer steps {:>12}  {ended}\n\
          large enough    {gpus}\n",
         report.steps
@@ -197,8 +192,8 @@ fn answer(report: &FitsReport) -> Vec<String> {
         [least, most, available.saturating_sub(most), available].map(amount);
     let mut answer = match &report.verdict {
         Verdict::Fits if report.most_reserved_bytes.is_none() => vec![format!(
-            "The program fits if masks select few of their elements: it reserves at least {reserved} of the {available} \
-             available at its peak."
+            "The program fits if it needs little where only a GPU knows how much: it reserves at least {reserved} of the \
+             {available} available at its peak."
         )],
         Verdict::Fits if least < most => vec![format!(
             "The program fits: it reserves between {reserved} and {at_most} at its peak, and at least {spare} of the \
@@ -208,8 +203,8 @@ fn answer(report: &FitsReport) -> Vec<String> {
             "The program fits: it reserves {reserved} at its peak, and {spare} of the {available} available remain free."
         )],
         Verdict::Depends => vec![format!(
-            "It depends on values of the GPU whether the program fits: at its peak, it reserves {reserved} if masks select \
-             none of their elements, and {at_most} if they select all, more than the {available} available."
+            "Only a GPU knows whether the program fits: it reserves between {reserved} and {at_most} at its peak, and \
+             {available} are available."
         )],
         Verdict::FitsWith { .. } => vec![format!(
             "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \
@@ -275,8 +270,8 @@ fn unknown(report: &FitsReport) -> String {
             &report.shapes,
             match report.most_reserved_bytes {
                 Some(_) => {
-                    "These lines select elements by values that only a GPU computes. The least and the most are what the \
-                     program reserves if they select none and all:"
+                    "These lines select elements by values that only a GPU computes. At least they select none, and at most \
+                     all:"
                 }
                 None => {
                     "These lines select elements by values that only a GPU computes. The program fails if they select all, \
@@ -287,8 +282,8 @@ fn unknown(report: &FitsReport) -> String {
         (&report.values, read.as_str()),
         (
             &report.convolutions,
-            "cuDNN takes more memory for these convolutions, and only a GPU tells how much. On an H200, five programs \
-             with convolutions reserved up to 11 % more than this, and one 16 times as much:",
+            "cuDNN takes workspaces for these convolutions. The range is that of an H100 with the same kinds of \
+             convolutions:",
         ),
     ];
     let mut text = String::new();

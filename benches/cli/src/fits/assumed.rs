@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Assumed {
     pub reads: Reads,
-    pub selects: Selects,
+    pub extent: Extent,
 }
 
 /// What the program reads where a value is unknown.
@@ -21,26 +21,27 @@ pub enum Reads {
     Ones,
 }
 
-/// How many elements a mask of unknown values selects.
+/// Which end of what is unknown: the elements that a mask selects, and the workspaces of cuDNN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Selects {
-    /// None: the least that the program may need.
+pub enum Extent {
+    /// Masks of unknown values select no element, and workspaces are the smallest.
     #[default]
-    None,
-    /// All: the most.
-    All,
+    Least,
+    /// Such masks select all elements, and workspaces are the largest.
+    Most,
 }
 
 impl Assumed {
-    /// The variables that `coalesce_fits_values.py` reads.
-    pub fn variables(self) -> [(&'static str, &'static str); 2] {
-        let selects = match self.selects {
-            Selects::None => "none",
-            Selects::All => "all",
+    /// The variables that `coalesce_fits_values.py` and the stand-in for cuDNN read.
+    pub fn variables(self) -> [(&'static str, &'static str); 3] {
+        let (selects, workspaces) = match self.extent {
+            Extent::Least => ("none", "least"),
+            Extent::Most => ("all", "most"),
         };
         [
             ("COALESCE_FITS_READS", self.reads.name()),
             ("COALESCE_FITS_SELECTS", selects),
+            ("FAKE_CUDNN_WORKSPACES", workspaces),
         ]
     }
 }

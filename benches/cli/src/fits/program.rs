@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
 
-use super::assumed::{Assumed, Reads, Selects};
+use super::assumed::{Assumed, Extent, Reads};
 use super::gpus::Gpu;
 use super::run::{self, Ended, Known, Run};
 use super::standins::{self, HOW_TO_GET};
@@ -86,8 +86,8 @@ pub struct Program {
     variables: Vec<(String, String)>,
     /// The steps of the optimizer after which it ends at the latest; `None` if all of it runs.
     steps: Option<u32>,
-    /// What masks of unknown values select.
-    selects: Selects,
+    /// Which end of what is unknown.
+    extent: Extent,
 }
 
 /// The program failed with an error of its own.
@@ -112,7 +112,7 @@ impl Program {
             command: command.to_vec(),
             variables: Vec::new(),
             steps,
-            selects: Selects::default(),
+            extent: Extent::default(),
         }
     }
 
@@ -128,10 +128,10 @@ impl Program {
         }
     }
 
-    /// The program where masks of unknown values select so many of their elements.
-    pub fn selecting(&self, selects: Selects) -> Self {
+    /// The program at one end of what is unknown.
+    pub fn at(&self, extent: Extent) -> Self {
         Self {
-            selects,
+            extent,
             ..self.clone()
         }
     }
@@ -155,7 +155,7 @@ impl Program {
     fn run_reading(&self, reads: Reads, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
         let assumed = Assumed {
             reads,
-            selects: self.selects,
+            extent: self.extent,
         };
         let run = self.run_with(assumed, device, conf, SHORT_EPOCHS)?;
         if !run.failed_after_short_epoch() {

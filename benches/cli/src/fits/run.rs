@@ -51,6 +51,13 @@ pub struct Known {
     pub convolutions: Vec<Place>,
 }
 
+impl Known {
+    /// Whether nothing that only a GPU knows decided what the program requested.
+    pub fn is_exact(&self) -> bool {
+        self.shapes.is_empty() && self.convolutions.is_empty()
+    }
+}
+
 /// A line of the program after which the memory of a real GPU may differ.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct Place {
