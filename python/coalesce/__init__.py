@@ -6,6 +6,7 @@
     print(coalesce.advise("snapshot-rank0.pickle").text)
     print(coalesce.diff("before.pickle", "after.pickle").text)
     print(coalesce.explain(error).text)  # an out-of-memory error, or the end of a log
+    print(coalesce.fits("train.py", device="rtx4090").text)  # without a GPU
 
 `coalesce.transformers.OomReport` and `coalesce.lightning.OomReport` are callbacks that record and,
 if a training dies of an out-of-memory error, write the report.
@@ -16,6 +17,7 @@ Reading files needs nothing but this package. Only record() and the callbacks im
 from ._advice import Advice, JobAdvice, RankNeeds, advise
 from ._difference import Difference, diff
 from ._explain import Explanation, explain
+from ._fits import Fits, fits
 from ._program import CoalesceError
 from ._record import Recording, record
 
@@ -24,12 +26,14 @@ __all__ = [
     "CoalesceError",
     "Difference",
     "Explanation",
+    "Fits",
     "JobAdvice",
     "RankNeeds",
     "Recording",
     "advise",
     "diff",
     "explain",
+    "fits",
     "record",
 ]
 

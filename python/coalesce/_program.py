@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Container, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 # What is read: the path of a file, or a snapshot as torch.cuda.memory._snapshot() returns it.
 Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
@@ -37,7 +37,6 @@ def run(
 
     Raises CoalesceError with the program's message if it fails.
     """
-    program = find()
     with tempfile.TemporaryDirectory(prefix="coalesce-") as folder:
         json_path, html_path = Path(folder, "out.json"), Path(folder, "out.html")
         flags = [f"--json={json_path}"] + [f"--html={html_path}"] * html
@@ -46,24 +45,40 @@ def run(
                 flags.append(f"--{name.replace('_', '-')}={value}")
         # Names are paths here, never presets or flags.
         files = list(_files(sources, Path(folder)))
-        done = subprocess.run(
-            [program, "--quiet", "--color=never", command, *flags, "--", *files],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-        )
-        if done.returncode != 0:
-            said = done.stderr.strip() or f"coalesce {command}: exit status {done.returncode}"
-            raise CoalesceError(
-                said[len("coalesce: ") :] if said.startswith("coalesce: ") else said
-            )
+        text = answer([command, *flags, "--", *files])
         return Output(
-            text=done.stdout,
-            json=json.loads(json_path.read_text(encoding="utf-8")),
+            text=text,
+            json=read(json_path),
             html=html_path.read_text(encoding="utf-8") if html else None,
         )
+
+
+def answer(words: Sequence[str], *, answers: Container[int] = (0,)) -> str:
+    """Runs the program and returns what it prints.
+
+    answers: the exit statuses with which it answers.
+
+    Raises CoalesceError with the program's message at any other.
+    """
+    done = subprocess.run(
+        [find(), "--quiet", "--color=never", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
+    if done.returncode not in answers:
+        said = done.stderr.strip() or f"coalesce {words[0]}: exit status {done.returncode}"
+        raise CoalesceError(said[len("coalesce: ") :] if said.startswith("coalesce: ") else said)
+    return done.stdout
+
+
+def read(path: "Union[str, os.PathLike[str]]") -> Dict[str, Any]:
+    """The JSON object that the program wrote to a file."""
+    with open(path, encoding="utf-8") as file:
+        found: Dict[str, Any] = json.load(file)
+    return found
 
 
 def find() -> str:

@@ -25,7 +25,7 @@ use self::run::Run;
 use self::vary::{Largest, Parameter};
 use super::advise;
 use super::conditions::ConditionFlags;
-use super::output::{self, failed, is_stdout, notice, print_answer};
+use super::output::{self, failed, is_stdout, notice, print};
 
 /// Find out whether a PyTorch program fits into a GPU, without a GPU.
 ///
@@ -72,9 +72,9 @@ pub struct Args {
     /// Also write the memory snapshot of the answer's run, for `coalesce advise` and `coalesce diff`.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Print a JSON object, which `coalesce schema fits` describes.
-    #[arg(long)]
-    json: bool,
+    /// Print a JSON object, which `coalesce schema fits` describes. With a file, write it there and print the text too.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -85,11 +85,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(found) => found,
         Err(error) => return Ok(failed(&error, 2)),
     };
-    print_answer(args.json, &report, || answer::page(&report))?;
-    // Last, so that an error here does not lose the answer.
-    if let Some(path) = &args.save
-        && let Err(error) = run.save(path)
-    {
+    if !args.json.as_deref().is_some_and(is_stdout) {
+        print(&answer::page(&report))?;
+    }
+    // After the text, so that an error here does not lose the answer.
+    let written = args
+        .json
+        .as_deref()
+        .map_or(Ok(()), |path| output::write_json(path, &report));
+    let saved = args.save.as_deref().map_or(Ok(()), |path| run.save(path));
+    if let Err(error) = written.and(saved) {
         return Ok(failed(&error, 2));
     }
     Ok(ExitCode::from(u8::from(!report.fits())))
@@ -112,7 +117,7 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
         "--save: expected a file; standard output has the answer"
     );
     let program = Program::new(&args.command, (!args.whole).then_some(args.steps));
-    if let Some(path) = &args.save {
+    for path in args.save.iter().chain(&args.json) {
         output::ensure_writable(path)?;
     }
     let (program, found, largest) = match &args.vary {
