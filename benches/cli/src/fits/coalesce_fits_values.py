@@ -110,14 +110,24 @@ class Values(TorchFunctionMode):
         else:
             self.note("shapes")
             count = mask.numel() if SELECTS == "all" else 0
+        self.reads(count)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self.reads(0)
+        changed = args[0] if name == "__setitem__" else result
+        node = changed.grad_fn if is_tensor(changed) else None
+        if node is not None:
+            # The backward pass looks at the mask again.
+            node.register_prehook(lambda *gradients: self.reads(count))
+            node.register_hook(lambda *gradients: self.reads(0))
+        return result
+
+    def reads(self, count):
+        """Sets what PyTorch reads where it asks how many elements a mask selects."""
         self.simulated.fakecuda_set_count(count)
         # Some check the values first.
-        self.simulated.fakecuda_set_bool(1)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            self.simulated.fakecuda_set_count(0)
-            self.simulated.fakecuda_set_bool(0)
+        self.simulated.fakecuda_set_bool(int(count > 0))
 
 
 def on_gpu(tensor):
