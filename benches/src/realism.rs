@@ -24,7 +24,7 @@ const EFFICIENCY: f64 = 0.04;
 #[derive(Debug)]
 pub struct Pair {
     /// Name of the recorded trace.
-    pub name: &'static str,
+    pub name: String,
     /// Rows of the recorded workload under each of the settings.
     pub recorded: [Row; 2],
     /// Rows of the generated workload.
@@ -36,14 +36,15 @@ pub struct Pair {
 /// # Errors
 /// If a trace cannot be read.
 pub fn measure(traces: &Path) -> anyhow::Result<Vec<Pair>> {
-    let pairs = realism::pairs();
-    let progress = Progress::new("pairs", Some(pairs.len() as u64));
-    let measured = pairs.into_iter().map(|(name, generator)| {
+    let imitations = realism::imitations()?;
+    let progress = Progress::new("pairs", Some(imitations.len() as u64));
+    let measured = imitations.iter().map(|imitation| {
+        let name = imitation.name();
         let recording = TraceFile::open(traces.join(format!("{name}.csv.gz")))?;
         let pair = Pair {
-            name,
+            name: name.to_owned(),
             recorded: rows(&recording)?,
-            generated: rows(generator.as_ref())?,
+            generated: rows(imitation.as_ref())?,
         };
         progress.add(1, name);
         Ok(pair)
@@ -118,7 +119,7 @@ pub fn markdown(pairs: &[Pair]) -> String {
         let [recorded, _] = &pair.recorded;
         let share = |row: &Row| percent(row.efficiency.unwrap_or(0.0));
         table.row([
-            pair.name.into(),
+            pair.name.clone().into(),
             (recorded.peak_requested_bytes >> 20).to_string().into(),
             format!("{} %", signed(100.0 * peak)).into(),
             recorded.events.to_string().into(),
@@ -155,7 +156,7 @@ mod tests {
     /// A pair of which the generated one has this peak, these events and these efficiencies.
     fn pair(peak: u64, events: u64, default: f64, expandable: f64) -> Pair {
         Pair {
-            name: "some_trace",
+            name: "some_trace".to_owned(),
             recorded: [row(100, 1000, 0.5), row(100, 1000, 0.75)],
             generated: [row(peak, events, default), row(1, 1, expandable)],
         }

@@ -2,7 +2,7 @@
 """Fuzzes the readers, and what is printed of their files, with libFuzzer.
 
     fuzz.py [TARGET...]      all targets, or these, one after the other
-    fuzz.py --seconds 3600   time for each; default 60
+    fuzz.py --seconds 3600   time for each; default 60; 0 only builds
     fuzz.py --list           lists them
 
 A target fails if it panics, takes memory out of proportion to its input, or needs more than 10

@@ -27,6 +27,7 @@ pub struct Preset {
 #[derive(Deserialize)]
 struct Entry {
     family: String,
+    #[serde(default)]
     shows: String,
     #[serde(flatten)]
     parameters: Table,
@@ -37,8 +38,13 @@ struct Entry {
 /// # Errors
 /// If `presets.toml` is invalid; a test ensures that it is valid.
 pub fn list() -> Result<Vec<Preset>, CatalogError> {
+    read(TEXT)
+}
+
+/// The members of families in a text as `presets.toml`, in its order.
+pub(crate) fn read(text: &str) -> Result<Vec<Preset>, CatalogError> {
     let wrong = |error: toml::de::Error| CatalogError::Presets(error.to_string());
-    let entries: Table = TEXT.parse().map_err(wrong)?;
+    let entries: Table = text.parse().map_err(wrong)?;
     let presets = entries.into_iter().map(|(name, entry)| {
         let entry: Entry = entry.try_into().map_err(wrong)?;
         Ok(Preset {

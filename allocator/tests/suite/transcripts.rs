@@ -10,11 +10,9 @@
 mod case;
 mod program;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use self::case::Case;
 use self::program::Program;
+use crate::harness::recorded;
 
 /// The lines of a file with what its operations do now.
 fn performed(text: &str) -> String {
@@ -38,45 +36,7 @@ fn performed(text: &str) -> String {
     done
 }
 
-fn compare(path: &Path) -> Result<(), String> {
-    let text = fs::read_to_string(path).unwrap();
-    let performed = performed(&text);
-    if std::env::var_os("COALESCE_RECORD").is_some() {
-        fs::write(path, performed).unwrap();
-        return Ok(());
-    }
-    let differs = |(a, b): (&str, &str)| a != b;
-    let (written, now) = (text.lines(), performed.lines());
-    let at = written.zip(now).position(differs).or_else(|| {
-        (text != performed).then(|| text.lines().count().min(performed.lines().count()))
-    });
-    let Some(at) = at else { return Ok(()) };
-    let [written, now] = [&text, &performed].map(|text| text.lines().nth(at).unwrap_or("(end)"));
-    let title = text
-        .lines()
-        .take(at + 1)
-        .filter(|line| line.starts_with("=="))
-        .last();
-    Err(format!(
-        "{}, line {}, {}:\n  written: {written}\n  now:     {now}",
-        path.display(),
-        at + 1,
-        title.unwrap_or_default()
-    ))
-}
-
 #[test]
 fn programs_go_as_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .collect();
-    files.sort();
-    assert!(files.len() > 5);
-    let different: Vec<String> = files
-        .iter()
-        .filter_map(|path| compare(path).err())
-        .collect();
-    assert!(different.is_empty(), "{}", different.join("\n"));
+    recorded::check(performed);
 }

@@ -34,7 +34,7 @@ pub struct Args {
 #[derive(JsonSchema, Serialize)]
 pub struct Realism {
     /// The recorded trace.
-    trace: &'static str,
+    trace: String,
     /// Relative difference of the peak requested: generated minus recorded.
     peak_requested: f64,
     /// Relative difference of the number of events.
@@ -56,7 +56,7 @@ impl Realism {
             efficiency_expandable,
         ] = pair.differences();
         Self {
-            trace: pair.name,
+            trace: pair.name.clone(),
             peak_requested,
             events,
             efficiency_default,

@@ -2,9 +2,8 @@
 
 use coalesce_workloads::Workload;
 use coalesce_workloads::formats::binary;
-use proptest::proptest;
 
-use crate::examples::{almost, examples};
+use crate::examples::examples;
 use crate::file::Scratch;
 use crate::memory::Most;
 use crate::trace::{count, operations, replay_from_start};
@@ -42,14 +41,4 @@ fn check(bytes: &[u8], file: &Scratch) {
     replay_from_start(&opened);
 }
 
-#[test]
-fn any_bytes() {
-    let file = Scratch::new("any.trace");
-    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
-}
-
-#[test]
-fn almost_traces() {
-    let file = Scratch::new("almost.trace");
-    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
-}
+targets!(".trace", examples(EXAMPLES));

@@ -1,9 +1,8 @@
 //! MiniMalloc instances.
 
 use coalesce_workloads::formats::minimalloc::{self, InstanceFile};
-use proptest::proptest;
 
-use crate::examples::{almost, examples};
+use crate::examples::examples;
 use crate::file::Scratch;
 use crate::memory::Most;
 use crate::trace::{count, operations};
@@ -35,14 +34,4 @@ fn check(bytes: &[u8], file: &Scratch) {
     assert_eq!(read, operations(&opened).expect("it is in memory"));
 }
 
-#[test]
-fn any_bytes() {
-    let file = Scratch::new("any-instance.csv");
-    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
-}
-
-#[test]
-fn almost_instances() {
-    let file = Scratch::new("almost-instance.csv");
-    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
-}
+targets!("-instance.csv", examples(EXAMPLES));

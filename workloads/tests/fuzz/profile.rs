@@ -1,9 +1,8 @@
 //! What profilers record about memory.
 
 use coalesce_workloads::formats::profile::read;
-use proptest::proptest;
 
-use crate::examples::{almost, examples};
+use crate::examples::examples;
 use crate::file::Scratch;
 use crate::memory::Most;
 
@@ -34,14 +33,4 @@ fn check(bytes: &[u8], file: &Scratch) {
     }
 }
 
-#[test]
-fn any_bytes() {
-    let file = Scratch::new("any.json");
-    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
-}
-
-#[test]
-fn almost_profiles() {
-    let file = Scratch::new("almost.json");
-    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
-}
+targets!(".json", examples(EXAMPLES));

@@ -1,9 +1,8 @@
 //! RMM logs.
 
 use coalesce_workloads::formats::rmm::{self, RmmLog};
-use proptest::proptest;
 
-use crate::examples::{almost, examples};
+use crate::examples::examples;
 use crate::file::Scratch;
 use crate::trace::{READ, count, operations};
 
@@ -32,14 +31,4 @@ fn check(bytes: &[u8], file: &Scratch) {
     );
 }
 
-#[test]
-fn any_bytes() {
-    let file = Scratch::new("any.log");
-    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
-}
-
-#[test]
-fn almost_logs() {
-    let file = Scratch::new("almost.log");
-    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
-}
+targets!(".log", examples(EXAMPLES));

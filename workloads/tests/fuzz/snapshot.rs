@@ -117,17 +117,7 @@ fn written(recordings: &[Recording]) -> Vec<u8> {
     written
 }
 
-#[test]
-fn any_bytes() {
-    let file = Scratch::new("any.pickle");
-    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
-}
-
-#[test]
-fn almost_snapshots() {
-    let file = Scratch::new("almost.pickle");
-    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
-}
+targets!(".pickle", examples(EXAMPLES));
 
 /// As `torch.save` and zip programs write them.
 #[test]

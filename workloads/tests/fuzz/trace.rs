@@ -7,9 +7,8 @@ use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::replay::replay;
 use coalesce_workloads::start;
-use proptest::proptest;
 
-use crate::examples::{almost, examples};
+use crate::examples::examples;
 use crate::file::Scratch;
 use crate::memory::Most;
 
@@ -86,15 +85,4 @@ fn check(bytes: &[u8], file: &Scratch) {
     assert_eq!(one_line(again), one_line(expected));
 }
 
-#[test]
-fn any_bytes() {
-    let file = Scratch::new("any.csv");
-    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
-}
-
-#[test]
-fn almost_traces() {
-    let file = Scratch::new("almost.csv");
-    let examples = [examples(EXAMPLES), examples(PACKED)].concat();
-    proptest!(|(bytes in almost(examples))| check(&bytes, &file));
-}
+targets!(".csv", [examples(EXAMPLES), examples(PACKED)].concat());

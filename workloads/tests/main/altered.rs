@@ -1,8 +1,7 @@
-//! What is read of altered files, and what is found in altered recordings: fingerprints of thousands of outcomes.
-//!
-//! A fingerprint that differs says that some outcome differs. If that is intended, write the new one here.
+//! What is read of altered files, and what is found in altered recordings: `cases/altered-files.txt` and
+//! `cases/altered-recordings.txt` say how often which outcome follows.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,71 +16,121 @@ use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::formats::{FileContent, open};
 use coalesce_workloads::op::{Answer, Op, Workload};
 
-use crate::common::Fingerprint;
+use crate::cases;
+use crate::common::without_first;
 
-/// The small files in a folder of the tests, by name.
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests")
-        .join(folder);
-    let entries = fs::read_dir(folder).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = paths
-        .filter(|path| {
-            let extension = path.extension().and_then(OsStr::to_str);
-            !["py", "gz", "zst"].contains(&extension.unwrap())
-        })
-        .collect();
-    files.sort();
-    files
-}
+/// How often each outcome occurred, and the sums of figures.
+#[derive(Default)]
+pub struct Outcomes(BTreeMap<String, u64>);
 
-/// The text of an error, unless it is of the crate that reads JSON.
-fn text(error: impl Display) -> String {
-    match error.to_string() {
-        text if text.contains(" column ") => "refused\n".to_owned(),
-        text => text + "\n",
+impl Outcomes {
+    pub fn add(&mut self, outcome: impl Into<String>, count: u64) {
+        *self.0.entry(outcome.into()).or_default() += count;
     }
-}
 
-/// All operations, or those up to the error with its text.
-fn add_operations(outcomes: &mut Fingerprint, workload: &dyn Workload) {
-    let ended = workload.emit(&mut |op: Op<'_>| {
-        outcomes.add(&format!("{op:?}\n"));
-        Ok(match op {
-            Op::Malloc { id, .. } if id % 7 == 6 => Answer::OutOfMemory,
-            _ => Answer::Done,
-        })
-    });
-    if let Err(error) = ended {
-        outcomes.add(&text(error));
+    /// Adds an error. Neither its figures nor what it quotes distinguish it.
+    pub fn add_error(&mut self, error: impl Display) {
+        let text = error.to_string();
+        if text.contains(" column ") {
+            return self.add("refused by the reader of JSON", 1);
+        }
+        let unquoted = text.split('\'').enumerate();
+        let parts = unquoted.map(|(at, part)| if at % 2 == 0 { part } else { "…" });
+        let text = parts.collect::<Vec<_>>().join("'").replace('\n', " ");
+        let mut general = String::new();
+        for char in text.chars() {
+            match char {
+                '0'..='9' if general.ends_with('#') => {}
+                // An address.
+                '0'..='9' | 'a'..='f' if general.ends_with("#x") => {}
+                '0'..='9' => general.push('#'),
+                other => general.push(other),
+            }
+        }
+        self.add(general, 1);
     }
-}
 
-fn add_file(outcomes: &mut Fingerprint, bytes: Vec<u8>) {
-    match open(Source::Memory("altered".into(), bytes.into())) {
-        Ok(FileContent::Workload(workload)) => add_operations(outcomes, workload.as_ref()),
-        Ok(FileContent::Devices(sections)) => {
-            for (index, device) in sections.devices().iter().enumerate() {
-                outcomes.add(&format!("{device}: "));
-                match sections.open(index) {
-                    Ok(workload) => add_operations(outcomes, workload.as_ref()),
-                    Err(error) => outcomes.add(&text(error)),
+    /// Adds the operations of a workload, up to an error.
+    fn add_operations(&mut self, workload: &dyn Workload) {
+        let (mut operations, mut bytes_asked) = (0, 0_u64);
+        let ended = workload.emit(&mut |op: Op<'_>| {
+            operations += 1;
+            Ok(match op {
+                Op::Malloc { id, .. } if id % 7 == 6 => Answer::OutOfMemory,
+                Op::Malloc { bytes, .. } => {
+                    bytes_asked = bytes_asked.wrapping_add(bytes);
+                    Answer::Done
+                }
+                _ => Answer::Done,
+            })
+        });
+        self.add("operations", operations);
+        self.add("MiB requested", bytes_asked >> 20);
+        if let Err(error) = ended {
+            self.add_error(error);
+        }
+    }
+
+    fn add_file(&mut self, bytes: Vec<u8>) {
+        match open(Source::Memory("altered".into(), bytes.into())) {
+            Ok(FileContent::Workload(workload)) => self.add_operations(workload.as_ref()),
+            Ok(FileContent::Devices(sections)) => {
+                for index in 0..sections.devices().len() {
+                    match sections.open(index) {
+                        Ok(workload) => self.add_operations(workload.as_ref()),
+                        Err(error) => self.add_error(error),
+                    }
                 }
             }
-        }
-        Ok(FileContent::Profile(_)) => {}
-        Ok(FileContent::Snapshot(recordings)) => {
-            for recording in recordings {
-                outcomes.add(&format!(
-                    "{:?} {:?}\n",
-                    recording.entries, recording.segments
-                ));
-                outcomes.add(&format!("{:?} {:?}\n", recording.conf, recording.remarks));
+            Ok(FileContent::Profile(_)) => {}
+            Ok(FileContent::Snapshot(recordings)) => {
+                for recording in recordings {
+                    self.add("recordings", 1);
+                    self.add("entries", recording.entries.len() as u64);
+                    self.add("segments", recording.segments.len() as u64);
+                    self.add("remarks", recording.remarks.len() as u64);
+                }
             }
+            Err(error) => self.add_error(error),
         }
-        Err(error) => outcomes.add(&text(error)),
     }
+
+    /// Adds what a verification finds in a recording, and the program made of it.
+    pub fn add_recording(&mut self, recording: &Recording, known: Known) {
+        match verify(recording, known) {
+            Ok(found) => {
+                self.add(found.verdict().name(), 1);
+                self.add("allocations reproduced", found.exact as u64);
+                self.add("segments reproduced", found.predicted as u64);
+                self.add("repeated requests", found.retries);
+                self.add("requests out of memory", found.ooms as u64);
+                for remark in &found.remarks {
+                    self.add_error(remark);
+                }
+                let at = found.difference.as_ref().and_then(|it| it.entry);
+                self.add("entries before differences", at.unwrap_or(0) as u64);
+            }
+            Err(error) => self.add_error(error),
+        }
+        match RecordedWorkload::new("altered", recording) {
+            Ok(workload) => self.add_operations(&workload),
+            Err(error) => self.add_error(error),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let counted = self.0.iter().filter(|(_, count)| **count > 0);
+        let lines = counted.map(|(outcome, count)| format!("{count} {outcome}\n"));
+        lines.collect()
+    }
+}
+
+/// The file of a case, `FILE, NUMBER times`, and the number.
+fn file(case: &str) -> (PathBuf, u64) {
+    let (file, times) = case.split_once(", ").unwrap();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let times = times.strip_suffix(" times").unwrap();
+    (tests.join(file), times.parse().unwrap())
 }
 
 /// Alters a file behind its first line.
@@ -103,115 +152,46 @@ fn altered(original: &[u8], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-fn read_altered(folder: &str, times: u64) -> String {
-    let mut outcomes = Fingerprint::new();
-    let mut rng = Rng::new(1);
-    for file in files(folder) {
+#[test]
+fn altered_files_are_read_as_recorded() {
+    cases::check("tests/cases/altered-files.txt", |case| {
+        let (file, times) = file(case);
         let original = fs::read(file).unwrap();
-        add_file(&mut outcomes, original.clone());
-        for _ in 0..times {
-            add_file(&mut outcomes, altered(&original, &mut rng));
-        }
-    }
-    outcomes.text()
-}
-
-#[test]
-fn altered_traces_are_read_as_recorded() {
-    assert_eq!(
-        read_altered("fuzz/examples/trace", 2_000),
-        "0b8043bc0e56f1d0"
-    );
-}
-
-#[test]
-fn altered_binary_traces_are_read_as_recorded() {
-    assert_eq!(
-        read_altered("fuzz/examples/binary", 2_000),
-        "8c66ac4c8b77a858"
-    );
-}
-
-#[test]
-fn altered_logs_and_instances_are_read_as_recorded() {
-    assert_eq!(read_altered("fuzz/examples/rmm", 2_000), "156aa64bc6f1b0c5");
-    assert_eq!(
-        read_altered("fuzz/examples/minimalloc", 500),
-        "a8d58cea7e5ab95b"
-    );
-}
-
-#[test]
-fn altered_snapshots_are_read_as_recorded() {
-    assert_eq!(read_altered("fixtures", 600), "c93f9b1596b75435");
+        let (mut outcomes, mut rng) = (Outcomes::default(), Rng::new(1));
+        (0..times).for_each(|_| outcomes.add_file(altered(&original, &mut rng)));
+        outcomes.text()
+    });
 }
 
 /// Alters some entries or segments.
 pub fn alter(recording: &mut Recording, rng: &mut Rng) {
-    const ACTIONS: [Action; 7] = [
-        Action::Alloc,
-        Action::FreeRequested,
-        Action::FreeCompleted,
-        Action::SegmentAlloc,
-        Action::SegmentFree,
-        Action::Oom,
-        Action::Snapshot,
-    ];
     let (entries, segments) = (&mut recording.entries, &mut recording.segments);
-    let (at, other) = (
-        rng.below(entries.len() as u64) as usize,
-        rng.below(entries.len() as u64) as usize,
-    );
+    let [at, other] = [(); 2].map(|()| rng.below(entries.len() as u64) as usize);
     let segment = rng.below(segments.len() as u64) as usize;
-    match rng.below(10) {
+    match rng.below(13) {
         0 => entries[at].size += 512,
         1 => entries[at].size = entries[other].size,
         2 => entries[at].addr = entries[other].addr,
         3 => entries[at].addr.0 += 512,
-        4 => entries[at].action = ACTIONS[rng.below(7) as usize],
+        4 => entries[at].action = Action::ALL[rng.below(Action::ALL.len() as u64) as usize],
         5 => entries[at].stream = StreamId(entries[at].stream.0 ^ 1),
         6 => entries.swap(at, other),
         7 if segment < segments.len() => _ = segments.remove(segment),
-        8 => recording.conf = Some("max_split_size_mb:32".to_owned()),
+        8 => entries[at].size = rng.of_any_magnitude(64),
+        9 => entries[at].addr.0 = rng.of_any_magnitude(64),
+        10 => _ = entries.remove(at),
+        11 => recording.conf = Some("max_split_size_mb:32".to_owned()),
         // The recording begins later.
-        _ => {
-            let later = at / 2;
-            entries.drain(..later);
-            recording
-                .entry_stacks
-                .drain(..later.min(recording.entry_stacks.len()));
-            recording
-                .entry_pools
-                .drain(..later.min(recording.entry_pools.len()));
-        }
+        _ => *recording = without_first(recording, at / 2),
     }
 }
 
-fn add_recording(outcomes: &mut Fingerprint, recording: &Recording) {
-    add_recording_as(outcomes, recording, Known::default());
-}
-
-/// What a verification finds in a recording, and the program made of it.
-pub fn add_recording_as(outcomes: &mut Fingerprint, recording: &Recording, known: Known) {
-    match verify(recording, known) {
-        Ok(found) => {
-            let difference = found.difference.as_ref().map(ToString::to_string);
-            outcomes.add(&format!("{found:?} {difference:?}\n"));
-        }
-        Err(error) => outcomes.add(&text(error)),
-    }
-    match RecordedWorkload::new("altered", recording) {
-        Ok(workload) => add_operations(outcomes, &workload),
-        Err(error) => outcomes.add(&text(error)),
-    }
-}
-
-fn verify_altered(folder: &str, times: u64) -> String {
-    let mut outcomes = Fingerprint::new();
-    let mut rng = Rng::new(1);
-    for file in files(folder) {
+#[test]
+fn altered_recordings_differ_as_recorded() {
+    cases::check("tests/cases/altered-recordings.txt", |case| {
+        let (file, times) = file(case);
+        let (mut outcomes, mut rng) = (Outcomes::default(), Rng::new(1));
         for original in read(file).unwrap() {
-            add_recording(&mut outcomes, &original);
             for _ in 0..times {
                 let mut recording = original.clone();
                 for _ in 0..rng.between(1, 2) {
@@ -219,19 +199,9 @@ fn verify_altered(folder: &str, times: u64) -> String {
                         alter(&mut recording, &mut rng);
                     }
                 }
-                add_recording(&mut outcomes, &recording);
+                outcomes.add_recording(&recording, Known::default());
             }
         }
-    }
-    outcomes.text()
-}
-
-#[test]
-fn altered_recordings_differ_as_recorded() {
-    assert_eq!(verify_altered("fixtures", 200), "fc0f3c918ddf45ba");
-}
-
-#[test]
-fn altered_recordings_with_private_pools_differ_as_recorded() {
-    assert_eq!(verify_altered("pools", 20), "71fc8b676e79a9e3");
+        outcomes.text()
+    });
 }

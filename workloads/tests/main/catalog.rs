@@ -10,7 +10,7 @@ use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::presets;
 use toml::Table;
 
-use crate::common::{Fingerprint, assert_contains, operations, preset, table};
+use crate::common::{assert_contains, operations, preset, table};
 
 fn events(workload: &dyn Workload) -> Vec<String> {
     operations(workload).unwrap()
@@ -141,29 +141,21 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Every value of a parameter is refused in one line, or the workload starts and stops when told to.
 #[test]
 fn every_value_of_every_parameter_is_refused_or_runs() {
-    let mut fingerprints = Vec::new();
     for family in catalog::families() {
         let (report, reports) = mpsc::channel();
         let values = thread::spawn(move || {
-            let mut outcomes = Fingerprint::new();
             for parameter in family.parameters() {
                 for value in values() {
                     let text = format!("{} = {value}", parameter.name);
                     report.send(text.clone()).unwrap();
                     match catalog::build("x", family.name, table(&text)) {
-                        Ok(workload) => outcomes.add(&assert_stops(workload.as_ref())),
+                        Ok(workload) => assert_stops(workload.as_ref()),
                         Err(error) => {
                             assert!(!error.to_string().contains('\n'), "{text}: {error}");
-                            outcomes.add(&match error {
-                                CatalogError::Impossible(error) => format!("{error}\n"),
-                                // Its text depends on other crates.
-                                _ => "refused\n".to_owned(),
-                            });
                         }
                     }
                 }
             }
-            outcomes.text()
         });
         let deadline = Instant::now() + PATIENCE;
         while !values.is_finished() {
@@ -175,38 +167,10 @@ fn every_value_of_every_parameter_is_refused_or_runs() {
             );
             thread::sleep(Duration::from_millis(5));
         }
-        match values.join() {
-            Ok(fingerprint) => fingerprints.push(format!("{} {fingerprint}", family.name)),
-            Err(panic) => std::panic::resume_unwind(panic),
+        if let Err(panic) = values.join() {
+            std::panic::resume_unwind(panic)
         }
     }
-    // A change here changes what some values do, or what is said of them. A family that is not
-    // listed is tested all the same, so that one can be added without a change here.
-    let expected = [
-        "transformer b20568a0780031e4",
-        "moe c86908bb1bbff96a",
-        "cnn e7a99825d974406a",
-        "inference 82a69c46581cb7b1",
-        "fragmentation 5eb798f66a5eda0e",
-        "comb 407feabfe78198ae",
-        "growth 17923d548e46b18b",
-        "sawtooth e8da0e26ab6e5f5c",
-        "phases 2039322858fe4302",
-        "survivors 86c62e35ace08260",
-        "churn 3fd5882ec5bde4f7",
-        "adversary c36b1495630031e1",
-        "grad_accumulation cd10cbbf7951f708",
-        "streams 2ad46c4b92ab0f9a",
-        "shared_gpu 53a2abbafe6a4901",
-        "batch_probe c2a32e25ee9436a5",
-        "experiment 9cc1a4ad34488f8c",
-    ];
-    let listed = |fingerprint: &&String| {
-        let family = fingerprint.split(' ').next();
-        expected.iter().any(|line| line.split(' ').next() == family)
-    };
-    let listed: Vec<&String> = fingerprints.iter().filter(listed).collect();
-    assert_eq!(listed, expected);
 }
 
 fn values() -> Vec<toml::Value> {
@@ -229,14 +193,11 @@ fn values() -> Vec<toml::Value> {
     values
 }
 
-/// Stops a workload after its first operations. Returns what it did.
-fn assert_stops(workload: &dyn Workload) -> String {
-    let (mut events, mut requested) = (0, 0_u64);
-    let result = workload.emit(&mut |op: Op<'_>| {
+/// Stops a workload after its first operations.
+fn assert_stops(workload: &dyn Workload) {
+    let mut events = 0;
+    let result = workload.emit(&mut |_: Op<'_>| {
         events += 1;
-        if let Op::Malloc { bytes, .. } = op {
-            requested = requested.wrapping_mul(3).wrapping_add(bytes);
-        }
         if events < 3000 {
             Ok(Answer::Done)
         } else {
@@ -244,5 +205,4 @@ fn assert_stops(workload: &dyn Workload) -> String {
         }
     });
     assert!(matches!(result, Ok(()) | Err(WorkloadError::Stopped(_))));
-    format!("{events} {requested}\n")
 }

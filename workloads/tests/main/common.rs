@@ -9,6 +9,7 @@ use std::thread;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::settings::Settings;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
@@ -152,21 +153,12 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// A fingerprint of many outcomes (FNV-1a), to compare with a recorded one.
-pub struct Fingerprint(u64);
-
-impl Fingerprint {
-    pub const fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    pub fn add(&mut self, outcome: &str) {
-        for byte in outcome.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    pub fn text(&self) -> String {
-        format!("{:016x}", self.0)
-    }
+/// The recording without its first entries.
+pub fn without_first(recording: &Recording, count: usize) -> Recording {
+    let mut later = recording.clone();
+    later.entries.drain(..count);
+    let (stacks, pools) = (&mut later.entry_stacks, &mut later.entry_pools);
+    stacks.drain(..count.min(stacks.len()));
+    pools.drain(..count.min(pools.len()));
+    later
 }

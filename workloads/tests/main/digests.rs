@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::cases;
 
 /// The number of operations, and the first 16 hexadecimal digits of their SHA-256, one a line.
-pub fn digest(workload: &dyn Workload) -> (u64, String) {
+fn digest(workload: &dyn Workload) -> (u64, String) {
     let mut hash = Sha256::new();
     let mut events = 0;
     workload
@@ -43,8 +43,9 @@ pub fn digest(workload: &dyn Workload) -> (u64, String) {
 }
 
 /// Compares the digests of workloads with those that a file lists.
-fn check(file: &str, workloads: Vec<(String, Box<dyn Workload>)>) {
-    let mut left: HashMap<String, Box<dyn Workload>> = workloads.into_iter().collect();
+fn check(file: &str, workloads: Vec<Box<dyn Workload>>) {
+    let named = |workload: Box<dyn Workload>| (workload.name().to_owned(), workload);
+    let mut left: HashMap<String, Box<dyn Workload>> = workloads.into_iter().map(named).collect();
     cases::check(file, |name| {
         let workload = left
             .remove(name)
@@ -57,18 +58,11 @@ fn check(file: &str, workloads: Vec<(String, Box<dyn Workload>)>) {
 
 #[test]
 fn presets_emit_the_recorded_operations() {
-    let named = |preset: Box<dyn Workload>| (preset.name().to_owned(), preset);
-    check(
-        "tests/cases/presets.txt",
-        presets::all().into_iter().map(named).collect(),
-    );
+    check("tests/cases/presets.txt", presets::all());
 }
 
 #[test]
 fn imitations_of_recordings_emit_the_recorded_operations() {
-    let named = |(name, workload): (_, _)| (String::from(name), workload);
-    check(
-        "tests/cases/imitations.txt",
-        realism::pairs().into_iter().map(named).collect(),
-    );
+    let imitations = realism::imitations().unwrap();
+    check("tests/cases/imitations.txt", imitations);
 }

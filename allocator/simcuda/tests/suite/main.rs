@@ -7,6 +7,8 @@ mod machine;
 #[allow(dead_code, reason = "failures are injected by variables here")]
 #[path = "../../../tests/suite/harness/ops.rs"]
 mod ops;
+#[path = "../../../tests/suite/harness/recorded.rs"]
+mod recorded;
 
 mod cuda_device;
 mod cuda_device_allocators;

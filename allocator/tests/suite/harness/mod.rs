@@ -5,6 +5,7 @@
 
 pub mod foreseen;
 pub mod ops;
+pub mod recorded;
 pub mod shadow;
 pub mod validator;
 

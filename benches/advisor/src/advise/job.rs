@@ -79,16 +79,6 @@ struct Candidate {
     ranks: Vec<Figures>,
 }
 
-impl Candidate {
-    fn needs(&self) -> Vec<Option<u64>> {
-        self.ranks.iter().map(|rank| rank.needs).collect()
-    }
-
-    fn holds(&self) -> Vec<Option<u64>> {
-        self.ranks.iter().map(|rank| rank.holds).collect()
-    }
-}
-
 /// Finds the settings for all ranks of a job by the deadline, given the advice for each. There must be at least
 /// one rank. `unread` says of each rank that is left out why, in a sentence.
 #[must_use]
@@ -130,7 +120,8 @@ pub fn one_for_all(
     };
     let by_holds = requests.iter().all(|request| request.aim == Aim::Reserved)
         && current.ranks.iter().all(|rank| rank.holds.is_some());
-    let score = |one: &Candidate| most(&if by_holds { one.holds() } else { one.needs() });
+    let counted = |rank: &Figures| if by_holds { rank.holds } else { rank.needs };
+    let score = |one: &Candidate| most(one.ranks.iter().map(counted));
     let holds_more = |one: &Candidate| {
         let mut pairs = one.ranks.iter().zip(&current.ranks);
         pairs.any(|(then, now)| {
@@ -172,7 +163,8 @@ pub fn one_for_all(
     let first = requests.first();
     let first = first.map_or(("", Releases::REFERENCE), |one| (one.present, one.releases));
     let command = conf.as_deref().map(|conf| command(conf, first.0, first.1));
-    let unknown = candidates.iter().filter(|one| one.needs().contains(&None));
+    let is_unknown = |one: &&Candidate| one.ranks.iter().any(|rank| rank.needs.is_none());
+    let unknown = candidates.iter().filter(is_unknown);
     let unfinished = if deadline.has_passed() {
         unknown.count()
     } else {
@@ -240,8 +232,8 @@ fn figures_under(
 }
 
 /// The most that a rank needs or holds.
-fn most(needs: &[Option<u64>]) -> u64 {
-    let known = needs.iter().map(|bytes| bytes.unwrap_or(u64::MAX));
+fn most(ranks: impl Iterator<Item = Option<u64>>) -> u64 {
+    let known = ranks.map(|bytes| bytes.unwrap_or(u64::MAX));
     known.max().unwrap_or(u64::MAX)
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::amount::Amount;
 use super::clean::{Line, compact};
-use super::wording::{Figure, PHRASES, WORDINGS, Wording};
+use super::wording::{Figure, WORDINGS, Wording};
 
 /// Who wrote a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
@@ -182,23 +182,25 @@ fn message(text: &str, begin: usize, end: usize, rank: Option<u32>) -> Message {
     let mut taken = Vec::new();
     let mut processes = Vec::new();
     let mut known = Known::default();
-    for wording in &WORDINGS {
+    for wording in WORDINGS {
+        let Some(figure) = wording.figure else {
+            if wording.is_in(&around) {
+                known.narrow(wording);
+            }
+            continue;
+        };
         for (place, amount) in wording.amounts(body) {
             if taken.contains(&place) {
                 continue;
             }
             taken.push(place);
             known.narrow(wording);
-            match wording.figure {
+            match figure {
                 Figure::OtherProcess => processes.push(amount),
-                figure => {
-                    figures.entry(figure).or_insert(amount);
-                }
+                figure => _ = figures.entry(figure).or_insert(amount),
             }
         }
     }
-    let phrases = PHRASES.iter().filter(|phrase| phrase.is_in(&around));
-    phrases.for_each(|phrase| known.narrow(phrase));
     let platform = platform(before, body);
     // The others followed later, or word theirs themselves.
     let is_pytorchs = matches!(platform, Platform::Cuda | Platform::Rocm);

@@ -36,9 +36,9 @@ pub enum Figure {
     Outside,
 }
 
-/// One way in which messages state a figure.
+/// One way in which messages state a figure, or a phrase that only tells the release.
 pub(super) struct Wording {
-    pub figure: Figure,
+    pub figure: Option<Figure>,
     /// The sentence, with `{}` for the amount and `#` for a number.
     pub text: &'static str,
     /// The releases of PyTorch that word it so, where one is the first or the last: as minor releases of 1 and 2.
@@ -46,124 +46,54 @@ pub(super) struct Wording {
     pub until: Option<(u16, u16)>,
 }
 
-const fn always(figure: Figure, text: &'static str) -> Wording {
-    Wording {
-        figure,
-        text,
-        since: None,
-        until: None,
-    }
-}
-
-const fn in_releases(
-    figure: Figure,
-    text: &'static str,
-    since: Option<(u16, u16)>,
-    until: Option<(u16, u16)>,
-) -> Wording {
-    Wording {
-        since,
-        until,
-        ..always(figure, text)
-    }
+/// A line is `FIGURE: TEXT, since RELEASE, until RELEASE;`, with `_` for a phrase without a figure.
+macro_rules! wordings {
+    ($($figure:tt: $text:literal $(, since $since:tt)? $(, until $until:tt)?;)*) => {
+        &[$(Wording {
+            figure: wordings!(figure $figure),
+            text: $text,
+            since: wordings!(release $($since)?),
+            until: wordings!(release $($until)?),
+        }),*]
+    };
+    (figure _) => { None };
+    (figure $figure:ident) => { Some(Figure::$figure) };
+    (release) => { None };
+    (release $release:tt) => { Some($release) };
 }
 
 /// The wordings of PyTorch's allocators (c10/cuda/CUDACachingAllocator.cpp, CUDAMallocAsyncAllocator.cpp,
 /// c10/xpu/XPUCachingAllocator.cpp and aten/src/ATen/mps/MPSAllocator.mm) and of Ascend's (torch_npu,
 /// NPUCachingAllocator.cpp). Of several that match at one place, the first counts.
-pub(super) const WORDINGS: [Wording; 23] = [
-    always(Figure::Request, "Tried to allocate {}"),
-    always(Figure::Request, "Requested : {}"),
-    in_releases(Figure::Capacity, "{} total capacity", None, Some((2, 0))),
-    in_releases(
-        Figure::Capacity,
-        "total capacty of {}",
-        Some((2, 1)),
-        Some((2, 2)),
-    ),
-    in_releases(Figure::Capacity, "total capacity of {}", Some((2, 1)), None),
-    always(Figure::Capacity, "Device limit : {}"),
-    in_releases(Figure::Free, "of which {} is free", Some((2, 1)), None),
-    always(Figure::Free, "Free (according to CUDA): {}"),
-    in_releases(Figure::Free, "{} free", None, Some((2, 0))),
-    in_releases(
-        Figure::Allocated,
-        "{} already allocated",
-        None,
-        Some((2, 0)),
-    ),
-    in_releases(
-        Figure::Allocated,
-        "{} is allocated by PyTorch",
-        Some((2, 1)),
-        None,
-    ),
-    always(Figure::Allocated, "Currently allocated : {}"),
-    always(Figure::Allocated, "MPS allocated: {}"),
-    always(Figure::Active, "{} current active"),
-    in_releases(Figure::Unallocated, "{} cached", None, Some((1, 3))),
-    in_releases(
-        Figure::Unallocated,
-        "{} is reserved by PyTorch but unallocated",
-        Some((2, 1)),
-        None,
-    ),
-    in_releases(
-        Figure::Reserved,
-        "{} reserved in total by PyTorch",
-        Some((1, 4)),
-        Some((2, 0)),
-    ),
-    in_releases(
-        Figure::Private,
-        "with {} allocated in private pools",
-        Some((2, 4)),
-        None,
-    ),
-    always(Figure::Allowed, "{} allowed"),
-    always(Figure::Allowed, "max allowed: {}"),
-    in_releases(
-        Figure::ThisProcess,
-        "this process has {} memory in use",
-        Some((2, 1)),
-        None,
-    ),
-    in_releases(
-        Figure::OtherProcess,
-        "Process # has {} memory in use",
-        Some((2, 1)),
-        None,
-    ),
-    always(Figure::Outside, "other allocations: {}"),
-];
-
-/// Phrases that tell the release.
-pub(super) const PHRASES: [Wording; 4] = [
-    in_releases(
-        Figure::Request,
-        "try setting max_split_size_mb",
-        Some((1, 10)),
-        Some((2, 1)),
-    ),
-    in_releases(
-        Figure::Request,
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        Some((2, 2)),
-        Some((2, 9)),
-    ),
-    in_releases(
-        Figure::Request,
-        "PYTORCH_ALLOC_CONF=expandable_segments:True",
-        Some((2, 10)),
-        None,
-    ),
-    in_releases(
-        Figure::Request,
-        "torch.OutOfMemoryError",
-        Some((2, 4)),
-        None,
-    ),
-];
+pub(super) const WORDINGS: &[Wording] = wordings! {
+    Request: "Tried to allocate {}";
+    Request: "Requested : {}";
+    Capacity: "{} total capacity", until (2, 0);
+    Capacity: "total capacty of {}", since (2, 1), until (2, 2);
+    Capacity: "total capacity of {}", since (2, 1);
+    Capacity: "Device limit : {}";
+    Free: "of which {} is free", since (2, 1);
+    Free: "Free (according to CUDA): {}";
+    Free: "{} free", until (2, 0);
+    Allocated: "{} already allocated", until (2, 0);
+    Allocated: "{} is allocated by PyTorch", since (2, 1);
+    Allocated: "Currently allocated : {}";
+    Allocated: "MPS allocated: {}";
+    Active: "{} current active";
+    Unallocated: "{} cached", until (1, 3);
+    Unallocated: "{} is reserved by PyTorch but unallocated", since (2, 1);
+    Reserved: "{} reserved in total by PyTorch", since (1, 4), until (2, 0);
+    Private: "with {} allocated in private pools", since (2, 4);
+    Allowed: "{} allowed";
+    Allowed: "max allowed: {}";
+    ThisProcess: "this process has {} memory in use", since (2, 1);
+    OtherProcess: "Process # has {} memory in use", since (2, 1);
+    Outside: "other allocations: {}";
+    _: "try setting max_split_size_mb", since (1, 10), until (2, 1);
+    _: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", since (2, 2), until (2, 9);
+    _: "PYTORCH_ALLOC_CONF=expandable_segments:True", since (2, 10);
+    _: "torch.OutOfMemoryError", since (2, 4);
+};
 
 impl Wording {
     /// The amounts that a compact text states in this way, with the places of their sentences.

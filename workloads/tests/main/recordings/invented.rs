@@ -7,7 +7,7 @@ use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
 
 use super::random::{self, Kind, Program};
-use crate::common::{EXPANDABLE, MIB};
+use crate::common::{EXPANDABLE, MIB, without_first};
 
 /// A recording without its beginning has one possible start: no segment has the address of an earlier one, and no snapshot
 /// tells the exact size of blocks that were in use before.
@@ -22,16 +22,6 @@ pub fn record(kind: Kind, seed: u64) -> Recording {
     let mut program = Program::new(kind, seed);
     program.run(400);
     program.recorded()
-}
-
-/// The recording without its first entries.
-pub fn without_first(recording: &Recording, count: usize) -> Recording {
-    let mut recording = recording.clone();
-    recording.entries.drain(..count);
-    if !recording.entry_stacks.is_empty() {
-        recording.entry_stacks.drain(..count);
-    }
-    recording
 }
 
 fn assert_exact(kind: Kind, seed: u64, recording: &Recording, lost: usize) -> Verification {

@@ -15,9 +15,9 @@ use coalesce_workloads::perturbed::perturbed;
 use coalesce_workloads::replay::{Observer, Step, Tally, replay};
 use coalesce_workloads::start;
 
-use super::invented::{PLAIN, record, without_first};
+use super::invented::{PLAIN, record};
 use super::random::Kind;
-use crate::common::{EXPANDABLE, MIB, ROOMY};
+use crate::common::{EXPANDABLE, MIB, ROOMY, without_first};
 
 /// The last `percent` of a recording's entries, and the number of entries before them.
 fn last(recording: &Recording, percent: usize) -> (Recording, usize) {
