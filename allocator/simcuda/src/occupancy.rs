@@ -26,9 +26,6 @@ const REGISTERS: i32 = 32;
 /// Shared memory is given out in units of so many bytes.
 const SHARED_UNIT: u64 = 128;
 
-/// The multiprocessors of each GPU processing cluster of an H100: a thread block cluster lies within one.
-const PROCESSING_CLUSTERS: [u64; 8] = [16, 16, 16, 16, 16, 16, 18, 18];
-
 impl Kernel {
     pub(crate) fn attribute(&self, settings: &Settings, number: i32) -> Outcome<i32> {
         if !(0..=attribute::MOST).contains(&number) {
@@ -102,13 +99,13 @@ impl Settings {
         Ok(left.min(most))
     }
 
-    /// The clusters of so many blocks that the device runs at once.
+    /// The clusters of so many blocks that the device runs at once, if they may spread over all of it.
     pub(crate) fn clusters_at_once(&self, size: u64, blocks_at_once: u64) -> Outcome<u64> {
         if !self.has_clusters() || size == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let places = PROCESSING_CLUSTERS.map(|multiprocessors| multiprocessors * blocks_at_once);
-        Ok(places.map(|places| places / size).into_iter().sum())
+        let multiprocessors = u64::from(self.multiprocessors.unsigned_abs());
+        Ok(multiprocessors * blocks_at_once / size)
     }
 }
 
@@ -138,9 +135,9 @@ mod tests {
     #[test]
     fn clusters_of_one_block_fill_all_multiprocessors() {
         let settings = settings();
-        let all = u64::try_from(settings.multiprocessors()).unwrap();
+        let all = u64::try_from(settings.multiprocessors).unwrap();
         assert_eq!(settings.clusters_at_once(1, 1), Ok(all));
         assert_eq!(settings.clusters_at_once(1, 2), Ok(2 * all));
-        assert_eq!(settings.clusters_at_once(32, 1), Ok(0));
+        assert_eq!(settings.clusters_at_once(2 * all, 1), Ok(0));
     }
 }
