@@ -10,11 +10,17 @@ struct function_attributes {
   int cluster_policy, non_portable_cluster, reserved[16];
 };
 
+/* CUB chooses among the architectures that it was compiled for by this number, as in 86, and fails on another. */
+static int binary_version(void) {
+  const char *version = getenv("FAKE_BINARY_CC");
+  return version && *version ? atoi(version) : fakecuda_cc();
+}
+
 int cudaFuncGetAttributes(struct function_attributes *found, const void *function) {
   memset(found, 0, sizeof *found);
   found->max_threads_per_block = 1024;
   found->registers = 32;
-  found->ptx_version = found->binary_version = fakecuda_cc();
+  found->ptx_version = found->binary_version = binary_version();
   found->max_dynamic_shared_bytes = 232448;
   return 0;
 }

@@ -1,9 +1,11 @@
-/* cuDNN: convolutions through the backend API of version 8 and later, and batch normalization through the earlier one.
+/* cuDNN: convolutions and attention through the backend API of version 8 and later, and batch normalization through the
+   earlier one. The workspace of attention is laid out by the part of cuDNN that PyTorch contains.
    Every execution plan says that it needs no workspace. */
 
 /* Attributes of cudnnBackendAttributeName_t. */
 #define ENGINE_HEURISTICS_RESULTS 202
-#define ENGINE_CONFIGURATION_ENGINE 302
+#define ENGINE_CONFIGURATION_ENGINE 300
+#define ENGINE_CONFIGURATION_SHARED_MEMORY_USED 304
 #define EXECUTION_PLAN_WORKSPACE_SIZE 402
 
 /* PyTorch refuses a cuDNN that is older than the one it was built with, so the version is settable, as in 91900. */
@@ -86,6 +88,10 @@ int cudnnBackendGetAttribute(void *descriptor, int attribute, int type, int64_t 
     case ENGINE_CONFIGURATION_ENGINE:
       found = 1;
       if (values && wanted && !*(void **)values) *(void **)values = calloc(1, 256);
+      break;
+    case ENGINE_CONFIGURATION_SHARED_MEMORY_USED:
+      found = 1;
+      if (values && wanted) *(int32_t *)values = 0;
       break;
     case EXECUTION_PLAN_WORKSPACE_SIZE:
       found = 1;

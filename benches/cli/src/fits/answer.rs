@@ -42,8 +42,8 @@ pub struct FitsReport {
     pub failed_requests: u64,
     /// Steps of the optimizer that ran.
     pub steps: u32,
-    /// Number of epochs that ended early because their steps kept making the same requests. Their remaining batches
-    /// were not run, but the code after each epoch was.
+    /// Number of epochs that ended early because their steps kept making the same requests. Of their remaining batches,
+    /// those that are larger than all before were run, and so was the code after each epoch.
     pub short_epochs: u32,
     /// Why the run ended.
     pub ended: Ended,
@@ -245,15 +245,15 @@ fn not_run(report: &FitsReport) -> String {
     );
     let epochs = count(u64::from(report.short_epochs), "epoch");
     let short = format!(
-        "{epochs} ended early because the steps made equal requests. The code after that was run, but the \
-         remaining batches were not"
+        "{epochs} ended early because the steps made equal requests. Of the batches that remained, those that are larger than \
+         all before were run, and the code after that"
     );
     let remark = match (report.short_epochs, is_early) {
         (0, false) => return String::new(),
         (0, true) => "What the program does after these steps, such as an evaluation, was not run."
             .to_owned(),
         (_, false) => format!("{short}."),
-        (_, true) => format!("{short}, nor what comes after the end of this run."),
+        (_, true) => format!("{short}. What comes after the end of this run was not."),
     };
     format!("\n{}", paragraphs([remark + " --whole runs all of it."]))
 }

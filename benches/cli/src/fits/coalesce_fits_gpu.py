@@ -34,6 +34,18 @@ def load(torch_folder):
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
+def choose_code(torch):
+    """Says for which of the GPUs that a PyTorch has code its kernels are: those with the highest
+    compute capability up to that of this GPU. False if it has none for this GPU."""
+    wanted = ctypes.CDLL("libcuda.so.1").fakecuda_cc()
+    found = [name.rstrip("af").partition("_")[2] for name in torch._C._cuda_getArchFlags().split()]
+    usable = [int(number) for number in found if number.isdigit() and int(number) <= wanted]
+    if not usable:
+        return False
+    os.environ["FAKE_BINARY_CC"] = str(max(usable))
+    return True
+
+
 def built(torch_folder):
     """What a PyTorch says about how it was built."""
     return runpy.run_path(str(Path(torch_folder, "version.py")))

@@ -2,10 +2,14 @@
 
 import importlib
 import os
+import time
 import weakref
+from collections.abc import Mapping
 
 # Epochs that end early at most.
 MOST_EPOCHS = int(os.environ["COALESCE_FITS_EPOCHS"])
+# Seconds in which the remaining batches of an epoch are looked at.
+LOOK_SECONDS = 5
 
 
 def no_iterator():
@@ -48,7 +52,8 @@ class Steps:
 class Epochs:
     """Ends epochs early.
 
-    The iterator of the DataLoader that gives the batches says that there are no more."""
+    The iterator of the DataLoader that gives the batches gives only those of the rest that are
+    larger than all before, and then says that there are no more."""
 
     def __init__(self, steps):
         self.steps = steps
@@ -59,6 +64,10 @@ class Epochs:
         # The iterators that gave the last batch and that are done. Weak references, because an
         # iterator that is deleted ends its workers.
         self.last = self.done = no_iterator
+        # The elements of the largest tensor at each place of a batch.
+        self.largest = {}
+        # When to look no further.
+        self.until = 0
 
     def begin(self):
         base = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
@@ -69,11 +78,12 @@ class Epochs:
                 if iterator._num_yielded > 0:
                     self.ended = self.tried
                     self.steps.begin_anew()
-                    raise StopIteration
+                    return self.larger(give, iterator)
                 # It begins the next epoch, because its workers persist.
                 self.done = no_iterator
             batch = give(iterator)
             self.last = weakref.ref(iterator)
+            self.is_larger(batch)
             return batch
 
         base.__next__ = give_unless_done
@@ -86,6 +96,38 @@ class Epochs:
         if self.last() is None or not grew or self.tried == MOST_EPOCHS:
             return False
         self.done = self.last
+        self.until = time.monotonic() + LOOK_SECONDS
         self.tried += 1
         self.steps.begin_anew()
         return True
+
+    def larger(self, give, iterator):
+        """The next batch that is larger than all before; StopIteration if there is none."""
+        while time.monotonic() < self.until:
+            batch = give(iterator)
+            if self.is_larger(batch):
+                return batch
+        raise StopIteration
+
+    def is_larger(self, batch):
+        """Notes a batch, and whether one of its tensors is larger than all before."""
+        found = False
+        for place, elements in enumerate(sizes(batch)):
+            if elements > self.largest.get(place, -1):
+                self.largest[place] = elements
+                found = True
+        return found
+
+
+def sizes(batch):
+    """The number of elements of each tensor in a batch."""
+    if hasattr(batch, "numel"):
+        yield batch.numel()
+    elif isinstance(batch, Mapping):
+        for part in batch.values():
+            yield from sizes(part)
+    elif isinstance(batch, (list, tuple)):
+        for part in batch:
+            yield from sizes(part)
+    elif hasattr(batch, "to_dict"):
+        yield from sizes(batch.to_dict())

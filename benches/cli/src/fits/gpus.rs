@@ -58,9 +58,12 @@ impl Gpu {
         (self.memory_gib * (1_u64 << 30) as f64) as u64
     }
 
-    /// The name as it is typed: `rtx4090`, `a10040gb`.
+    /// The name as people type it: `rtx4090`, `a100-40gb`.
     fn flag(self) -> String {
-        typed(self.name)
+        let name = self.name.to_ascii_lowercase();
+        name.replace("rtx ", "rtx")
+            .replace(" gb", "gb")
+            .replace(' ', "-")
     }
 }
 
@@ -76,7 +79,7 @@ impl FromStr for Gpu {
     /// Capitals, spaces and hyphens do not matter.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted = typed(text);
-        let found = GPUS.into_iter().find(|gpu| gpu.flag() == wanted);
+        let found = GPUS.into_iter().find(|gpu| typed(gpu.name) == wanted);
         found.ok_or_else(|| {
             let known = GPUS.map(Gpu::flag).join(", ");
             format!("expected one of {known}; or give --memory")

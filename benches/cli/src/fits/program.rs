@@ -254,6 +254,11 @@ impl Program {
                  torch` in another environment, and pass its python",
                 printable(&known.torch)
             ),
+            Ended::NoCode => bail!(
+                "`{name}` has PyTorch {}, which has no code for a GPU as old as this one. A wheel for an earlier CUDA may: \
+                 `pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126`",
+                printable(&known.torch)
+            ),
             Ended::Error if known.short_epochs == 0 => bail!(Failed {
                 text: format!("`{name}` failed:\n{}", last_lines()),
                 known,

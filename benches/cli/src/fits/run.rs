@@ -91,6 +91,8 @@ pub enum Ended {
     CpuOnly,
     /// PyTorch is built for AMD's GPUs.
     Rocm,
+    /// PyTorch is built for newer GPUs alone.
+    NoCode,
 }
 
 impl Run {

@@ -99,8 +99,6 @@ class Watch:
         atexit.register(self.finish)
         # Some programs end this way to skip the destructors of libraries.
         os._exit = self.exit
-        # The simulated cuDNN computes no attention. PyTorch's own needs about the same memory.
-        self.torch.backends.cuda.enable_cudnn_sdp(False)
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.stepped)
         self.epochs.begin()
@@ -225,6 +223,8 @@ def watch(torch):
     if not torch.cuda.is_available():
         # The program would train on the CPU instead.
         watched.refuse("no_gpu")
+    if not coalesce_fits_gpu.choose_code(torch):
+        watched.refuse("no_code")
     watched.end_before(torch, "save")
     torch.cuda._lazy_call(watched.begin)
 
