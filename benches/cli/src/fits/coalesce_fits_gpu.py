@@ -13,19 +13,23 @@ from pathlib import Path
 FOLDER = os.environ.get("COALESCE_FITS_STANDINS", "")
 
 
-def lacks_cuda(torch_folder):
+def built(torch_folder):
+    """What a PyTorch says about how it was built."""
+    return runpy.run_path(str(Path(torch_folder, "version.py")))
+
+
+def lacks_cuda(version):
     """Why a PyTorch cannot use a GPU of NVIDIA: "cpu_only", "rocm", or None if it can."""
-    version = built(torch_folder)
     if version.get("hip"):
         return "rocm"
     return None if version.get("cuda") else "cpu_only"
 
 
-def load(torch_folder):
+def load(version):
     """Loads the stand-ins for the version of CUDA that a PyTorch, not yet imported, was built for."""
-    cuda = built(torch_folder).get("cuda")
-    folder = Path(FOLDER, f"cuda{(cuda or '').partition('.')[0]}")
-    if not FOLDER or not cuda or not folder.is_dir():
+    cuda = version["cuda"]
+    folder = Path(FOLDER, f"cuda{cuda.partition('.')[0]}")
+    if not FOLDER or not folder.is_dir():
         return
     os.environ["FAKE_CUDNN_VERSION"] = cudnn_version()
     # Triton looks for the driver by itself.
@@ -44,11 +48,6 @@ def choose_code(torch):
         return False
     os.environ["FAKE_BINARY_CC"] = str(max(usable))
     return True
-
-
-def built(torch_folder):
-    """What a PyTorch says about how it was built."""
-    return runpy.run_path(str(Path(torch_folder, "version.py")))
 
 
 def cudnn_version():

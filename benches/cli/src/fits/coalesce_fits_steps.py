@@ -64,7 +64,7 @@ class Epochs:
         # The iterators that gave the last batch and that are done. Weak references, because an
         # iterator that is deleted ends its workers.
         self.last = self.done = no_iterator
-        # The elements of the largest tensor at each place of a batch.
+        # The elements of the largest tensor at each place of a batch, and of the largest batch.
         self.largest = {}
         # When to look no further.
         self.until = 0
@@ -110,9 +110,10 @@ class Epochs:
         raise StopIteration
 
     def is_larger(self, batch):
-        """Notes a batch, and whether one of its tensors is larger than all before."""
+        """Notes a batch, and whether it or one of its tensors is larger than all before."""
         found = False
-        for place, elements in enumerate(sizes(batch)):
+        parts = list(sizes(batch))
+        for place, elements in enumerate([*parts, sum(parts)]):
             if elements > self.largest.get(place, -1):
                 self.largest[place] = elements
                 found = True

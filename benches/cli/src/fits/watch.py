@@ -93,7 +93,7 @@ class Watch:
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
         if not self.torch.cuda.get_device_name().startswith("Fake GPU"):
-            self.refuse("real_gpu")
+            refuse(self.torch.__version__, "real_gpu")
         memory = self.torch.cuda.memory
         memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
         atexit.register(self.finish)
@@ -169,12 +169,6 @@ class Watch:
         self.finish()
         EXIT(status)
 
-    def refuse(self, why):
-        """Ends the process without an answer."""
-        self.ended = why
-        self.write(ooms=0)
-        EXIT(1)
-
     def finish(self):
         # Not in a forked worker, and not twice.
         if os.getpid() != self.process or self.finished:
@@ -186,19 +180,45 @@ class Watch:
         self.write(memory.memory_stats().get("num_ooms", 0))
 
     def write(self, ooms):
-        known = {
-            "torch": self.torch.__version__,
-            "ended": self.ended,
-            "steps": self.steps.number,
-            "short_epochs": self.epochs.ended,
-            "peak_reserved_bytes": self.peaks["reserved"],
-            "peak_requested_bytes": self.peaks["requested"],
-            "ooms": ooms,
+        calls = {
+            kind: [{"line": line, "times": times} for line, times in lines.items()]
+            for kind, lines in self.calls.items()
         }
-        for kind, lines in self.calls.items():
-            known[kind] = [{"line": line, "times": times} for line, times in lines.items()]
-        # Last, because its presence says that the process is done.
-        (FOLDER / f"{self.process}.json").write_text(json.dumps(known))
+        report(
+            self.torch.__version__,
+            self.ended,
+            steps=self.steps.number,
+            short_epochs=self.epochs.ended,
+            peak_reserved_bytes=self.peaks["reserved"],
+            peak_requested_bytes=self.peaks["requested"],
+            ooms=ooms,
+            **calls,
+        )
+
+
+def report(torch, ended, **known):
+    """Writes what is known of this process, and zeros for the rest."""
+    numbers = ("steps", "short_epochs", "peak_reserved_bytes", "peak_requested_bytes", "ooms")
+    places = ("values", "shapes", "convolutions")
+    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(places, [])}
+    text = json.dumps({"torch": torch, "ended": ended, **nothing, **known})
+    # Its presence says that the process is done.
+    (FOLDER / f"{os.getpid()}.json").write_text(text)
+
+
+def refuse(torch, why):
+    """Ends the process without an answer."""
+    report(torch, why)
+    EXIT(1)
+
+
+def load_gpu(folder):
+    """Before PyTorch, in this folder, is imported."""
+    version = coalesce_fits_gpu.built(folder)
+    lacking = coalesce_fits_gpu.lacks_cuda(version)
+    if lacking:
+        refuse(version["__version__"], lacking)
+    coalesce_fits_gpu.load(version)
 
 
 def run_hidden():
@@ -216,15 +236,12 @@ def no_torch():
 
 def watch(torch):
     (FOLDER / "with_torch").touch()
-    Watch.current = watched = Watch(torch)
-    lacking = coalesce_fits_gpu.lacks_cuda(Path(torch.__file__).parent)
-    if lacking:
-        watched.refuse(lacking)
     if not torch.cuda.is_available():
         # The program would train on the CPU instead.
-        watched.refuse("no_gpu")
+        refuse(torch.__version__, "no_gpu")
     if not coalesce_fits_gpu.choose_code(torch):
-        watched.refuse("no_code")
+        refuse(torch.__version__, "no_code")
+    Watch.current = watched = Watch(torch)
     watched.end_before(torch, "save")
     torch.cuda._lazy_call(watched.begin)
 
@@ -236,6 +253,6 @@ def watch_safetensors(module):
 
 run_hidden()
 sys.meta_path[:0] = [
-    After("torch", watch, coalesce_fits_gpu.load, no_torch),
+    After("torch", watch, load_gpu, no_torch),
     After("safetensors.torch", watch_safetensors),
 ]

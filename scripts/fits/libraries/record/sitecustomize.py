@@ -19,9 +19,6 @@ def begin():
     """Records the requests, once there is a GPU to request memory of."""
     torch = sys.modules["torch"]
     torch.cuda.memory._record_memory_history(context=None, max_entries=5_000_000)
-    if torch.cuda.get_device_name().startswith("Fake GPU"):
-        # Like `coalesce fits`: the simulated cuDNN computes no attention.
-        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def imported(name, *args, **kwargs):
