@@ -12,7 +12,7 @@ use coalesce_bench::text::amount;
 use super::assumed::{Assumed, Extent, Reads};
 use super::gpus::Gpu;
 use super::run::{self, Ended, Known, Run};
-use super::standins::{self, HOW_TO_GET};
+use super::standins;
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
@@ -239,10 +239,14 @@ impl Program {
                 printable(&known.torch)
             ),
             Ended::NoGpu => bail!(
-                "PyTorch finds no GPU in `{name}`: the simulated GPU is not installed. {HOW_TO_GET}"
+                "PyTorch finds no GPU in `{name}`: the simulated GPU is not installed. {}",
+                standins::how_to_get()
             ),
             Ended::RealGpu => {
-                bail!("`{name}` found a real GPU: the simulated GPU is not installed. {HOW_TO_GET}")
+                bail!(
+                    "`{name}` found a real GPU: the simulated GPU is not installed. {}",
+                    standins::how_to_get()
+                )
             }
             Ended::CpuOnly => bail!(
                 "`{name}` has PyTorch {}, which is built for the CPU alone. Install one for CUDA, which needs no GPU: \

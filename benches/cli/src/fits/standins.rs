@@ -3,6 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use coalesce_alloc::printable::printable;
+
 /// The variable with their folder, for those who built them elsewhere.
 const VARIABLE: &str = "COALESCE_STANDINS";
 
@@ -10,21 +12,29 @@ const VARIABLE: &str = "COALESCE_STANDINS";
 /// `target/share/coalesce/standins`.
 const SHARED: &str = "share/coalesce/standins";
 
-/// How to get them.
-pub const HOW_TO_GET: &str = "`pip install coalesce-gpu` brings it; in a checkout, `allocator/simcuda/standins/build` builds it";
-
 /// Their folder, which `allocator/simcuda/standins/build` makes; none if they are not installed.
 pub fn folder() -> Option<PathBuf> {
+    let folder = place()?;
+    let is_complete = folder.join("libcuda.so.1").is_file();
+    is_complete.then(|| folder.canonicalize().ok()).flatten()
+}
+
+/// How to get them.
+pub fn how_to_get() -> String {
+    let place = place().unwrap_or_else(|| PathBuf::from(SHARED));
+    format!(
+        "`pip install coalesce-gpu` brings it; in a checkout, `allocator/simcuda/standins/build {}` builds it",
+        printable(place.to_string_lossy())
+    )
+}
+
+/// Where they are to be.
+fn place() -> Option<PathBuf> {
     let named = env::var_os(VARIABLE).filter(|path| !path.is_empty());
-    let folder = match named {
-        Some(path) => path.into(),
-        None => beside(&env::current_exe().ok()?)?,
-    };
-    folder
-        .join("libcuda.so.1")
-        .is_file()
-        .then(|| folder.canonicalize().ok())
-        .flatten()
+    match named {
+        Some(path) => Some(path.into()),
+        None => beside(&env::current_exe().ok()?),
+    }
 }
 
 fn beside(program: &Path) -> Option<PathBuf> {
