@@ -182,6 +182,15 @@ class Import(unittest.TestCase):
         with self.assertRaisesRegex(coalesce.CoalesceError, "no memory figures found"):
             coalesce.explain("KeyError: 'x'")
 
+    def test_a_program_without_pytorch_gets_no_answer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder, "train.py")
+            script.write_text("import torch_of_nobody\n")
+            with self.assertRaisesRegex(coalesce.CoalesceError, "torch_of_nobody"):
+                coalesce.fits(script, "--epochs", "1", device="l4")
+            with self.assertRaisesRegex(coalesce.CoalesceError, "rtx4090"):
+                coalesce.fits(script, device="l5")
+
     def test_nothing_heavy_is_imported(self):
         code = (
             "import sys; import coalesce; print(coalesce.__version__); "

@@ -214,6 +214,30 @@ assert torch._C._cuda_isHistoryEnabled()
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
+class Fits(Training):
+    def test_a_program_fits_with_enough_memory(self):
+        script = self.folder / "train.py"
+        script.write_text(
+            "import torch\n"
+            "model = torch.nn.Linear(4096, 4096).cuda()\n"
+            "optimizer = torch.optim.AdamW(model.parameters())\n"
+            "for step in range(100):\n"
+            "    model(torch.randn(8192, 4096, device='cuda')).square().mean().backward()\n"
+            "    optimizer.step()\n"
+            "    optimizer.zero_grad()\n"
+        )
+        found = coalesce.fits(script, memory="4GiB")
+        self.assertTrue(found)
+        self.assertEqual(found.most_reserved_bytes, found.reserved_bytes)
+        self.assertIn("The program fits", found.text)
+        needed = found.reserved_bytes + (512 << 20)
+        self.assertTrue(coalesce.fits(script, memory=needed))
+        lacking = coalesce.fits(script, memory=needed // 2)
+        self.assertFalse(lacking)
+        self.assertEqual(lacking.verdict, "too_large")
+        self.assertGreater(lacking.missing_bytes, 0)
+
+
 class HuggingFace(Training):
     def test_an_uncaught_error_is_explained(self):
         done = self.run_program(HUGGING_FACE + "train()", memory="200M")

@@ -19,12 +19,14 @@ fi
 megabytes=$(($(stat -c %s "$wheel") >> 20))
 [ "$megabytes" -lt 25 ] || { echo "the wheel has $megabytes MiB, and should stay below 25" >&2; exit 1; }
 
-# fits REQUIREMENTS... -- PROGRAM...: what it prints, with nothing of this shell.
+# An environment with the wheel and more packages.
 install() {
   rm -rf "$scratch/venv"
   uv venv --quiet --seed --python python3 "$scratch/venv"
-  uv pip install --quiet --python "$scratch/venv" "$wheel" "$@"
+  # A cache would keep gigabytes.
+  uv pip install --quiet --no-cache --python "$scratch/venv" "$wheel" "$@"
 }
+# With nothing of this shell.
 fits() { env -i HOME="$scratch" PATH="$scratch/venv/bin:/usr/bin:/bin" coalesce --quiet fits --device l4 "$@"; }
 passed=0
 cd "$scratch"
