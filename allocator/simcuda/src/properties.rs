@@ -1,7 +1,7 @@
 //! The properties of the simulated devices: those of an H100, or of an A100 below compute capability
 //! 9.0. Programs read them, but little depends on them.
 
-use crate::settings::Settings;
+use crate::settings::{HOPPER, Settings};
 
 /// Values of `CUdevice_attribute`, which the runtime shares (CUDA 13.0).
 pub(crate) mod number {
@@ -45,9 +45,6 @@ pub(crate) mod number {
     pub(crate) const MEMORY_POOLS_SUPPORTED: i32 = 115;
     pub(crate) const HANDLE_TYPE_FABRIC_SUPPORTED: i32 = 128;
 }
-
-/// The first architecture with thread block clusters.
-pub(crate) const HOPPER: (i32, i32) = (9, 0);
 
 impl Settings {
     /// Whether the devices have thread block clusters.

@@ -4,7 +4,9 @@ use coalesce_alloc::driver::sim::SimConfig;
 use coalesce_alloc::driver::sim::variables::VariableError;
 
 use crate::errors::{Code, Outcome};
-use crate::properties::HOPPER;
+
+/// The compute capability of an H100, and the first with thread block clusters.
+pub(crate) const HOPPER: (i32, i32) = (9, 0);
 
 /// The highest number of devices.
 const MOST_DEVICES: u32 = 16;
