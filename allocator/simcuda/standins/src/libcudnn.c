@@ -99,9 +99,12 @@ enum attribute {
 
 #define STATUS_NOT_SUPPORTED 3000
 
-/* PyTorch takes the first plan that runs. Only with torch.backends.cudnn.benchmark does it ask for the fallbacks although the others run;
-   then it asks its allocator for the largest workspace of all plans, and runs each once. */
-enum engine { FIRST, TRIED };
+/* PyTorch takes the first plan that runs. Only with torch.backends.cudnn.benchmark does it ask for the fallbacks, too, before it makes any
+   plan; then it asks its allocator for the largest workspace of all plans, and keeps the fastest. */
+enum engine { FIRST, FASTEST, TRIED };
+
+/* The mode of the heuristics that were last asked. */
+static _Thread_local int64_t last_mode;
 
 /* Any descriptor of the backend API. Each keeps copies of what it is made from: the program frees those earlier. */
 struct descriptor {
@@ -180,6 +183,7 @@ int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int
       break;
     case PLAN_CONFIGURATION:
       *of = *part;
+      if (of->engine == FIRST && last_mode == HEURISTICS_FALLBACK) of->engine = FASTEST;
       break;
   }
   return 0;
@@ -187,6 +191,7 @@ int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int
 
 /* The engines for a convolution: with tensor cores first, as PyTorch leaves those out for float unless it may use TF32. */
 static int64_t engines(const struct descriptor *heuristics, int64_t wanted, struct descriptor **configurations) {
+  last_mode = heuristics->mode;
   for (int64_t i = 0; i < wanted && i < 2; i++) {
     configurations[i]->convolution = heuristics->convolution;
     configurations[i]->engine = heuristics->mode == HEURISTICS_FALLBACK ? TRIED : FIRST;
@@ -203,7 +208,9 @@ static int takes_most(void) {
 
 static int64_t workspace(const struct descriptor *of) {
   if (of->convolution.operation == NO_CONVOLUTION) return 0;
-  struct band band = (of->engine == TRIED ? trial : plan)(&of->convolution, of->arithmetic);
+  const struct convolution *convolution = &of->convolution;
+  struct band band = of->engine == TRIED ? trial(convolution, of->arithmetic)
+                                         : plan(convolution, of->arithmetic, of->engine == FASTEST);
   return takes_most() ? band.most : band.least;
 }
 

@@ -143,14 +143,14 @@ static struct band fft(const struct convolution *c) {
     if (stride > 1 || rows > 256 || columns > 256) return none;
     double spectrum = rows * (columns / 2 + 1), twice = spectrum * (2 * weights + x + most_of(x, y));
     band.least = c->operation == FORWARD ? 0.9 * twice : 0.95 * spectrum * 2 * weights;
-    band.most = 1.02 * twice;
+    band.most = 1.02 * most_of(twice, spectrum * 2 * most_of(x, y));
   }
   if (!is_certain_of_fft(c)) band.least = 0;
   if (is_channels_last(c)) band.most += bytes_of_all(c);
   return band;
 }
 
-/* The workspace of the plan that the heuristics put first, with tensor cores. */
+/* Plans with tensor cores. */
 static struct band tensor_cores(const struct convolution *c) {
   double all = bytes_of_all(c), partial = (c->operation == BACKWARD_FILTER ? 1.5 : 0.5) * PARTIAL_SUMS;
   int64_t taps = positions(&c->w), in = c->x.sizes[1] / groups(c), out = c->y.sizes[1] / groups(c), bytes = bytes_of(&c->x);
@@ -168,11 +168,14 @@ static struct band tensor_cores(const struct convolution *c) {
     int is_large = in * taps > (bytes == 2 ? 125 : 310) || largest_stride(c) > 1;
     if (bytes == 4 && c->operation == FORWARD) of.y = 0;
     if (is_large && in >= 16 && out >= 16 && all > (1 << 20)) band.least = sum(of);
+    /* The first of a network, of 7 x 7: its images are not padded. */
+    int is_first = in < 16 && out >= 64 && taps >= 49 && largest_stride(c) <= 2 && c->operation != BACKWARD_DATA;
+    if (is_first && c->x.rank == 4 && !is_channels_last(c)) band.least = 0.8 * sum(padded(c));
   }
   return band;
 }
 
-/* The same with other arithmetic units: in other layouts than channels last, mostly none. */
+/* Plans without: they read channels first, mostly without a workspace. */
 static struct band cuda_cores(const struct convolution *c) {
   double all = bytes_of_all(c), most = all + (1 << 20);
   if (c->operation == BACKWARD_FILTER) most = positions(&c->w) == 9 && largest_stride(c) == 1 ? 4.5 * all : 1.1 * all + (1 << 20);
@@ -180,15 +183,22 @@ static struct band cuda_cores(const struct convolution *c) {
   return (struct band){0, most};
 }
 
-static struct band plan(const struct convolution *c, enum arithmetic arithmetic) {
+/* Convolutions of single channels. PyTorch computes many of these without cuDNN. */
+static struct band depthwise(const struct convolution *c, int is_fastest) {
   double all = bytes_of_all(c);
-  if (is_depthwise(c)) return (struct band){0, c->operation == BACKWARD_FILTER ? 5 * all : 1.1 * all};
+  if (c->operation == BACKWARD_FILTER) return (struct band){0, (is_fastest ? 2.5 : 5) * all};
+  return (struct band){0, c->x.rank == 4 ? 0.05 * all : 1.1 * all};
+}
+
+/* The workspace of the plan that the heuristics put first, or of the fastest of those that were tried. */
+static struct band plan(const struct convolution *c, enum arithmetic arithmetic, int is_fastest) {
+  if (is_depthwise(c)) return depthwise(c, is_fastest);
   return arithmetic == TENSOR_CORES ? tensor_cores(c) : cuda_cores(c);
 }
 
 /* The largest workspace of the plans that PyTorch tries with torch.backends.cudnn.benchmark. */
 static struct band trial(const struct convolution *c, enum arithmetic arithmetic) {
-  struct band band = plan(c, arithmetic), transformed = fft(c);
+  struct band band = plan(c, arithmetic, 1), transformed = fft(c);
   double all = bytes_of_all(c), whole = sum(padded(c)), sums = padded(c).w * 4 / bytes_of(&c->x);
   int filter = c->operation == BACKWARD_FILTER;
   if (is_depthwise(c)) {
@@ -200,11 +210,19 @@ static struct band trial(const struct convolution *c, enum arithmetic arithmetic
     int is_last = is_channels_last(c), is_thin = in < 16 || out < 16;
     /* One that copies everything was among them, unless all is in the form of tensor cores. */
     int copies = !is_last || (c->operation == BACKWARD_DATA || bytes_of(&c->x) == 4) && !is_thin;
-    if (groups(c) == 1 && copies && all > (4 << 20)) band.least = most_of(band.least, 0.97 * whole);
+    if (groups(c) == 1 && copies && arithmetic == TENSOR_CORES && all > (4 << 20)) band.least = most_of(band.least, 0.97 * whole);
     if (groups(c) > 1) whole *= 2;
     double partial = most_of(2 * PARTIAL_SUMS, most_of(5 * sums, least_of(18 * sums, 160e6)));
     int is_matrix = is_pointwise(c) || largest_stride(c) >= 14;
-    band.most = most_of(band.most, filter ? whole + partial : (is_matrix ? 1 : 2) * whole + 2 * PARTIAL_SUMS);
+    double times = is_matrix ? 1 : c->operation == BACKWARD_DATA && largest_stride(c) > 1 ? 2.4 : 2;
+    band.most = most_of(band.most, filter ? whole + partial : times * whole + 2 * PARTIAL_SUMS);
+    /* The first of a network, of 3 x 3 or 4 x 4 and in TF32: nine times its images. */
+    int64_t taps = positions(&c->w), is_first = in <= 8 && (taps == 9 || taps == 16) && largest_stride(c) == 2 && c->operation == FORWARD;
+    if (is_first && c->x.rank == 4 && bytes_of(&c->x) == 4 && arithmetic == TENSOR_CORES) {
+      double images = 9 * padded(c).x + (is_last ? padded(c).y : 0);
+      if (taps == 9 && in <= 4) band.least = most_of(band.least, 0.97 * images);
+      band.most = most_of(band.most, images + PARTIAL_SUMS);
+    }
   }
   band.least = most_of(band.least, transformed.least);
   band.most = most_of(band.most, transformed.most);
