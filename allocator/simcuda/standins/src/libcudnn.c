@@ -99,8 +99,8 @@ enum attribute {
 
 #define STATUS_NOT_SUPPORTED 3000
 
-/* PyTorch takes the first plan that runs. Only with torch.backends.cudnn.benchmark does it ask for the fallbacks, too, before it makes any
-   plan; then it asks its allocator for the largest workspace of all plans, and keeps the fastest. */
+/* PyTorch takes the first plan that runs. With torch.backends.cudnn.benchmark, and only then, it asks for the fallbacks
+   before it makes plans; then it requests the largest workspace of all plans, and keeps the fastest. */
 enum engine { FIRST, FASTEST, TRIED };
 
 /* The mode of the heuristics that were last asked. */
@@ -189,7 +189,7 @@ int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int
   return 0;
 }
 
-/* The engines for a convolution: with tensor cores first, as PyTorch leaves those out for float unless it may use TF32. */
+/* The engines for a convolution. PyTorch leaves out those with tensor cores for float if it may not use TF32. */
 static int64_t engines(const struct descriptor *heuristics, int64_t wanted, struct descriptor **configurations) {
   last_mode = heuristics->mode;
   for (int64_t i = 0; i < wanted && i < 2; i++) {
@@ -200,7 +200,7 @@ static int64_t engines(const struct descriptor *heuristics, int64_t wanted, stru
   return 2;
 }
 
-/* FAKE_CUDNN_WORKSPACES chooses the end of the band: least, which is the default, or most. */
+/* Which end of the band: least, the default, or most. */
 static int takes_most(void) {
   const char *end = getenv("FAKE_CUDNN_WORKSPACES");
   return end && strcmp(end, "most") == 0;
@@ -214,7 +214,8 @@ static int64_t workspace(const struct descriptor *of) {
   return takes_most() ? band.most : band.least;
 }
 
-int cudnnBackendGetAttribute(struct descriptor *of, int attribute, int type, int64_t wanted, int64_t *count, void *values) {
+int cudnnBackendGetAttribute(struct descriptor *of, int attribute, int type, int64_t wanted, int64_t *count,
+                             void *values) {
   int64_t found = 0;
   switch (attribute) {
     case HEURISTICS_RESULTS:

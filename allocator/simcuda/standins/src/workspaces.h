@@ -1,7 +1,8 @@
-/* How much workspace cuDNN takes for a convolution, at least and at most.
+/* How much workspace cuDNN takes for a convolution, at least and at most, in bytes.
 
-   The bounds follow from what cuDNN's algorithms keep in a workspace; what each takes was measured with cuDNN 9.19 on an NVIDIA H100
-   on 2026-11-27: ../measured/README.md. There, 95 of 100 workspaces lie within. Sizes are in bytes. */
+   The bounds follow from what algorithms keep in a workspace: copies in another layout, partial sums, transformed
+   tensors. Their constants, and which algorithms cuDNN takes for which convolutions, were measured with cuDNN 9.19 on
+   an NVIDIA H100 on 2026-11-27, so that 95 of 100 workspaces lie within: ../measured/README.md. */
 
 /* The longest tensor of a convolution: batch, channels and three sizes. */
 #define RANK 5
@@ -28,8 +29,11 @@ struct band {
   double least, most;
 };
 
-/* The partial sums of a kernel that splits a sum over multiprocessors: 128 x 256 floats for each of the 132 of an H100. */
+/* What kernels keep that split a sum over multiprocessors: 128 x 256 floats for each of the 132 of an H100. */
 #define PARTIAL_SUMS (132 * 128 * 256 * 4.0)
+
+/* Below this, kernels are chosen in ways that no bound here follows. */
+#define SMALL (1 << 20)
 
 static double most_of(double a, double b) { return a > b ? a : b; }
 static double least_of(double a, double b) { return a < b ? a : b; }
@@ -44,7 +48,13 @@ static double positions(const struct tensor *t) {
   return product;
 }
 
-static int64_t groups(const struct convolution *c) { return c->w.sizes[1] > 0 ? c->x.sizes[1] / c->w.sizes[1] : 1; }
+static int64_t groups(const struct convolution *c) {
+  return c->w.sizes[1] > 0 ? most_of(1, c->x.sizes[1] / c->w.sizes[1]) : 1;
+}
+
+/* The channels of the input and of the output that are combined. */
+static int64_t inputs(const struct convolution *c) { return c->x.sizes[1] / groups(c); }
+static int64_t outputs(const struct convolution *c) { return c->y.sizes[1] / groups(c); }
 
 static int is_depthwise(const struct convolution *c) { return groups(c) > 1 && groups(c) == c->x.sizes[1]; }
 
@@ -81,7 +91,7 @@ static double sum(struct sizes of) { return of.x + of.w + of.y; }
 /* With channels padded to the 16 bytes that tensor cores read at once. */
 static struct sizes padded(const struct convolution *c) {
   int64_t bytes = bytes_of(&c->x), unit = 16 / bytes, g = groups(c);
-  int64_t in = parts(c->x.sizes[1] / g, unit) * unit, out = parts(c->y.sizes[1] / g, unit) * unit;
+  int64_t in = parts(inputs(c), unit) * unit, out = parts(outputs(c), unit) * unit;
   return (struct sizes){
       (double)bytes * c->x.sizes[0] * positions(&c->x) * g * in,
       (double)bytes * positions(&c->w) * g * in * out,
@@ -89,25 +99,25 @@ static struct sizes padded(const struct convolution *c) {
   };
 }
 
-/* Tensor cores read and write channels last, padded: what is not in that form is copied. A convolution of single points needs no other order
-   of its activations, as it multiplies matrices. */
+/* Of these, what is copied: tensor cores read and write channels last, padded. But a convolution of single points
+   multiplies matrices, in whichever order they are. */
 static struct sizes copied(const struct convolution *c) {
   int64_t unit = 16 / bytes_of(&c->x), last = is_channels_last(c);
-  int64_t in = c->x.sizes[1] / groups(c), out = c->y.sizes[1] / groups(c);
-  int in_fits = in % unit == 0, out_fits = out % unit == 0;
-  int is_filter = c->operation == BACKWARD_FILTER;
-  if (is_pointwise(c) && in_fits && out_fits && !is_filter) return (struct sizes){0, 0, 0};
+  int in_fits = inputs(c) % unit == 0, out_fits = outputs(c) % unit == 0;
+  if (is_pointwise(c) && in_fits && out_fits && c->operation != BACKWARD_FILTER) return (struct sizes){0, 0, 0};
   struct sizes of = padded(c);
   if (in_fits && (last || positions(&c->x) == 1 || c->x.sizes[1] == 1)) of.x = 0;
   if (out_fits && (last || positions(&c->y) == 1 || c->y.sizes[1] == 1)) of.y = 0;
-  if (in_fits && out_fits && (last || positions(&c->w) == 1 || in == 1)) of.w = 0;
+  if (in_fits && out_fits && (last || positions(&c->w) == 1 || inputs(c) == 1)) of.w = 0;
   return of;
 }
 
+/* Without padding. */
 static double bytes_of_all(const struct convolution *c) {
-  double elements = c->x.sizes[0] * c->x.sizes[1] * positions(&c->x) + c->w.sizes[0] * c->w.sizes[1] * positions(&c->w) +
-                    c->y.sizes[0] * c->y.sizes[1] * positions(&c->y);
-  return elements * bytes_of(&c->x);
+  double x = c->x.sizes[0] * c->x.sizes[1] * positions(&c->x);
+  double w = c->w.sizes[0] * c->w.sizes[1] * positions(&c->w);
+  double y = c->y.sizes[0] * c->y.sizes[1] * positions(&c->y);
+  return (x + w + y) * bytes_of(&c->x);
 }
 
 /* Whether FFT was tried in nearly all measured convolutions like this. */
@@ -119,8 +129,8 @@ static int is_certain_of_fft(const struct convolution *c) {
   return height <= 3 && width <= 3 && (is_padded || c->operation == BACKWARD_FILTER);
 }
 
-/* FFT of float: complex numbers of the three tensors, whose images are padded to a power of 2, with the weights twice. Data gradients are
-   computed in tiles of 32 x 32 instead, each phase of the stride by itself. */
+/* FFT of float: complex numbers for the three tensors, whose images are padded to a power of 2, with the weights twice.
+   Data gradients are computed in tiles of 32 x 32 instead, each phase of the stride by itself. */
 static struct band fft(const struct convolution *c) {
   struct band none = {0, 0}, band;
   int64_t stride = largest_stride(c), height = c->w.sizes[2], width = c->w.sizes[3];
@@ -153,33 +163,35 @@ static struct band fft(const struct convolution *c) {
 /* Plans with tensor cores. */
 static struct band tensor_cores(const struct convolution *c) {
   double all = bytes_of_all(c), partial = (c->operation == BACKWARD_FILTER ? 1.5 : 0.5) * PARTIAL_SUMS;
-  int64_t taps = positions(&c->w), in = c->x.sizes[1] / groups(c), out = c->y.sizes[1] / groups(c), bytes = bytes_of(&c->x);
+  int64_t taps = positions(&c->w), stride = largest_stride(c), bytes = bytes_of(&c->x);
   struct sizes of = copied(c);
   struct band band = {0, sum(of) + partial};
-  if (groups(c) > 1) {
-    band.most = 2 * sum(padded(c)) + 2 * PARTIAL_SUMS;
-  } else if (is_pointwise(c) && c->operation == BACKWARD_FILTER && c->x.rank == 4) {
+  if (groups(c) > 1) return (struct band){0, 2 * sum(padded(c)) + 2 * PARTIAL_SUMS};
+  if (is_pointwise(c) && c->operation == BACKWARD_FILTER && c->x.rank == 4) {
     /* Either the copies, or a partial sum for each image. */
     double images = 4.0 * c->x.sizes[0] * c->w.sizes[0] * c->w.sizes[1];
     band.most = least_of(most_of(images, PARTIAL_SUMS), band.most);
-    if (positions(&c->x) > 1 && all > (1 << 20)) band.least = 0.5 * least_of(images, sum(of));
-  } else {
-    if (sum(of) > 0 && bytes == 4) band.most = most_of(band.most, all + partial);
-    int is_large = in * taps > (bytes == 2 ? 125 : 310) || largest_stride(c) > 1;
-    if (bytes == 4 && c->operation == FORWARD) of.y = 0;
-    if (is_large && in >= 16 && out >= 16 && all > (1 << 20)) band.least = sum(of);
-    /* The first of a network, of 7 x 7: its images are not padded. */
-    int is_first = in < 16 && out >= 64 && taps >= 49 && largest_stride(c) <= 2 && c->operation != BACKWARD_DATA;
-    if (is_first && c->x.rank == 4 && !is_channels_last(c)) band.least = 0.8 * sum(padded(c));
+    if (positions(&c->x) > 1 && all > SMALL) band.least = 0.5 * least_of(images, sum(of));
+    return band;
   }
+  if (sum(of) > 0 && bytes == 4) band.most = most_of(band.most, all + partial);
+  /* Few channels, or a small sum for each output, may be left to other units. TF32 may write any layout. */
+  int is_long = inputs(c) * taps > (bytes == 2 ? 125 : 310) || stride > 1;
+  if (bytes == 4 && c->operation == FORWARD) of.y = 0;
+  if (is_long && inputs(c) >= 16 && outputs(c) >= 16 && all > SMALL) band.least = sum(of);
+  /* The first convolution of a network, of 7 x 7, whose images need no padding. */
+  int is_first = inputs(c) < 16 && outputs(c) >= 64 && taps >= 49 && stride <= 2 && c->operation != BACKWARD_DATA;
+  if (is_first && c->x.rank == 4 && !is_channels_last(c)) band.least = 0.8 * sum(padded(c));
   return band;
 }
 
-/* Plans without: they read channels first, mostly without a workspace. */
+/* Plans without: they read channels first, mostly without a workspace. Weight gradients of 3 x 3 take Winograd's. */
 static struct band cuda_cores(const struct convolution *c) {
-  double all = bytes_of_all(c), most = all + (1 << 20);
-  if (c->operation == BACKWARD_FILTER) most = positions(&c->w) == 9 && largest_stride(c) == 1 ? 4.5 * all : 1.1 * all + (1 << 20);
-  else if (!is_channels_last(c) && groups(c) == 1) most = 0;
+  double all = bytes_of_all(c), most = all + SMALL;
+  if (c->operation == BACKWARD_FILTER)
+    most = positions(&c->w) == 9 && largest_stride(c) == 1 ? 4.5 * all : 1.1 * all + SMALL;
+  else if (!is_channels_last(c) && groups(c) == 1)
+    most = 0;
   return (struct band){0, most};
 }
 
@@ -187,7 +199,7 @@ static struct band cuda_cores(const struct convolution *c) {
 static struct band depthwise(const struct convolution *c, int is_fastest) {
   double all = bytes_of_all(c);
   if (c->operation == BACKWARD_FILTER) return (struct band){0, (is_fastest ? 2.5 : 5) * all};
-  return (struct band){0, c->x.rank == 4 ? 0.05 * all : 1.1 * all};
+  return (struct band){0, (c->x.rank == 4 ? 0.05 : 1.1) * all};
 }
 
 /* The workspace of the plan that the heuristics put first, or of the fastest of those that were tried. */
@@ -196,35 +208,50 @@ static struct band plan(const struct convolution *c, enum arithmetic arithmetic,
   return arithmetic == TENSOR_CORES ? tensor_cores(c) : cuda_cores(c);
 }
 
+/* The largest of several plans. */
+static struct band largest(struct band a, struct band b) {
+  return (struct band){most_of(a.least, b.least), most_of(a.most, b.most)};
+}
+
+/* Among the plans that are tried for single channels is one that pads them like groups. */
+static struct band tried_depthwise(const struct convolution *c) {
+  double all = bytes_of_all(c), times = largest_stride(c) > 1 || c->x.sizes[1] % 8 ? 9 : 4.1;
+  double partial = c->operation == BACKWARD_FILTER ? most_of(20e6, all) : SMALL;
+  return (struct band){bytes_of(&c->x) == 2 && c->x.sizes[1] >= 16 ? 4 * all : 0, times * all + partial};
+}
+
+/* For others, one that copies all three tensors, unless tensor cores can read them, and some with larger copies. */
+static struct band tried_copies(const struct convolution *c, enum arithmetic arithmetic) {
+  double all = bytes_of_all(c), whole = sum(padded(c)), partial = 2 * PARTIAL_SUMS, times = 2;
+  int is_thin = inputs(c) < 16 || outputs(c) < 16, is_data = c->operation == BACKWARD_DATA;
+  int are_copied = !is_channels_last(c) || ((is_data || bytes_of(&c->x) == 4) && !is_thin);
+  int is_certain = groups(c) == 1 && are_copied && arithmetic == TENSOR_CORES && all > 4 * SMALL;
+  if (c->operation == BACKWARD_FILTER) {
+    double sums = padded(c).w * 4 / bytes_of(&c->x);
+    partial = most_of(2.5 * PARTIAL_SUMS, most_of(5 * sums, least_of(30 * sums, 250e6)));
+    times = 1;
+  } else if (is_pointwise(c) || largest_stride(c) >= 14) {
+    times = 1;
+  } else if (is_data && largest_stride(c) > 1) {
+    times = 2.4;
+  }
+  if (groups(c) > 1) times *= 3;
+  return (struct band){is_certain ? 0.97 * whole : 0, times * whole + partial};
+}
+
+/* The first convolution of a network, of 3 x 3 or 4 x 4 with a stride of 2: nine times its images in TF32. */
+static struct band tried_first(const struct convolution *c, enum arithmetic arithmetic) {
+  int64_t taps = positions(&c->w);
+  int is_first = inputs(c) <= 8 && (taps == 9 || taps == 16) && largest_stride(c) == 2 && c->operation == FORWARD;
+  if (!is_first || c->x.rank != 4 || bytes_of(&c->x) != 4 || arithmetic != TENSOR_CORES) return (struct band){0, 0};
+  double images = 9 * padded(c).x + (is_channels_last(c) ? padded(c).y : 0);
+  return (struct band){taps == 9 && inputs(c) <= 4 ? 0.97 * images : 0, images + PARTIAL_SUMS};
+}
+
 /* The largest workspace of the plans that PyTorch tries with torch.backends.cudnn.benchmark. */
 static struct band trial(const struct convolution *c, enum arithmetic arithmetic) {
-  struct band band = plan(c, arithmetic, 1), transformed = fft(c);
-  double all = bytes_of_all(c), whole = sum(padded(c)), sums = padded(c).w * 4 / bytes_of(&c->x);
-  int filter = c->operation == BACKWARD_FILTER;
-  if (is_depthwise(c)) {
-    /* Its channels, padded as those of groups. */
-    if (bytes_of(&c->x) == 2 && c->x.sizes[1] >= 16) band.least = 4 * all;
-    band.most = most_of(band.most, 4.1 * all + (filter ? most_of(20e6, all) : 1 << 20));
-  } else {
-    int64_t in = c->x.sizes[1] / groups(c), out = c->y.sizes[1] / groups(c);
-    int is_last = is_channels_last(c), is_thin = in < 16 || out < 16;
-    /* One that copies everything was among them, unless all is in the form of tensor cores. */
-    int copies = !is_last || (c->operation == BACKWARD_DATA || bytes_of(&c->x) == 4) && !is_thin;
-    if (groups(c) == 1 && copies && arithmetic == TENSOR_CORES && all > (4 << 20)) band.least = most_of(band.least, 0.97 * whole);
-    if (groups(c) > 1) whole *= 2;
-    double partial = most_of(2 * PARTIAL_SUMS, most_of(5 * sums, least_of(18 * sums, 160e6)));
-    int is_matrix = is_pointwise(c) || largest_stride(c) >= 14;
-    double times = is_matrix ? 1 : c->operation == BACKWARD_DATA && largest_stride(c) > 1 ? 2.4 : 2;
-    band.most = most_of(band.most, filter ? whole + partial : times * whole + 2 * PARTIAL_SUMS);
-    /* The first of a network, of 3 x 3 or 4 x 4 and in TF32: nine times its images. */
-    int64_t taps = positions(&c->w), is_first = in <= 8 && (taps == 9 || taps == 16) && largest_stride(c) == 2 && c->operation == FORWARD;
-    if (is_first && c->x.rank == 4 && bytes_of(&c->x) == 4 && arithmetic == TENSOR_CORES) {
-      double images = 9 * padded(c).x + (is_last ? padded(c).y : 0);
-      if (taps == 9 && in <= 4) band.least = most_of(band.least, 0.97 * images);
-      band.most = most_of(band.most, images + PARTIAL_SUMS);
-    }
-  }
-  band.least = most_of(band.least, transformed.least);
-  band.most = most_of(band.most, transformed.most);
-  return band;
+  struct band kept = plan(c, arithmetic, 1);
+  if (is_depthwise(c)) return largest(largest(kept, fft(c)), tried_depthwise(c));
+  struct band other = largest(tried_copies(c, arithmetic), tried_first(c, arithmetic));
+  return largest(largest(kept, fft(c)), other);
 }
