@@ -3,8 +3,9 @@
 
     check.py LIBCUDNN [workspaces.csv]
 
-LIBCUDNN is the stand-in, as in FOLDER/cuda13/libcudnn.so.9 after `build FOLDER`. Asks it as PyTorch does, through cuDNN's backend
-API, and prints which share of the measured workspaces lies within its band, and how wide the band is."""
+LIBCUDNN is the stand-in, as in FOLDER/cuda13/libcudnn.so.9 after `build FOLDER`. Asks it as PyTorch
+does, through cuDNN's backend API. Prints which share of the measured workspaces lies within its
+band, and the median width of the band as a multiple of the tensors of the convolution."""
 
 import csv
 import ctypes
@@ -16,7 +17,11 @@ from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 # Descriptors, attributes and types of cudnn_graph.h: of an operation, its convolution, x, w and y.
-OPERATIONS = {"forward": (702, 704, 703, 705), "data": (708, 710, 709, 711), "weight": (714, 716, 715, 717)}
+OPERATIONS = {
+    "forward": (702, 704, 703, 705),
+    "data": (708, 710, 709, 711),
+    "weight": (714, 716, 715, 717),
+}
 TRANSPOSED = {"forward": "data", "data": "forward", "weight": "weight"}
 TYPES = {"fp32": 0, "tf32": 0, "fp16": 2, "bf16": 9}
 INSTANT, FALLBACK = 0, 2
@@ -29,12 +34,25 @@ class Cudnn:
 
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
-        self.library.cudnnBackendSetAttribute.argtypes = [c_void_p, c_int32, c_int32, c_int64, c_void_p]
-        self.library.cudnnBackendGetAttribute.argtypes = [c_void_p, c_int32, c_int32, c_int64, c_void_p, c_void_p]
+        self.library.cudnnBackendSetAttribute.argtypes = [
+            c_void_p,
+            c_int32,
+            c_int32,
+            c_int64,
+            c_void_p,
+        ]
+        self.library.cudnnBackendGetAttribute.argtypes = [
+            c_void_p,
+            c_int32,
+            c_int32,
+            c_int64,
+            c_void_p,
+            c_void_p,
+        ]
         self.library.cudnnBackendDestroyDescriptor.argtypes = [c_void_p]
         self.made = []
 
-    def make(self, **attributes):
+    def make(self):
         descriptor = c_void_p()
         self.library.cudnnBackendCreateDescriptor(0, byref(descriptor))
         self.made.append(descriptor)
@@ -70,7 +88,8 @@ class Cudnn:
         return configurations[engine]
 
     def workspaces(self, row, step):
-        """The bands of the first plan, of the fastest and of the largest that is tried, and the bytes of the tensors."""
+        """The bands of the first plan, the fastest and the largest that is tried, and the bytes of
+        the tensors."""
         x, w, y, stride, dilation = shapes(row)
         last = row["layout"] == "last"
         tensors = [self.tensor(TYPES[row["type"]], sizes, last) for sizes in (x, w, y)]
@@ -105,7 +124,9 @@ class Cudnn:
 def shapes(row):
     """The sizes of x, w and y as cuDNN has them, the strides and the dilations."""
     names = ("batch", "in", "out", "groups", "kernel", "stride", "padding", "dilation")
-    batch, channels, out, groups, kernel, stride, padding, dilation = (int(row[name]) for name in names)
+    batch, channels, out, groups, kernel, stride, padding, dilation = (
+        int(row[name]) for name in names
+    )
     size = [int(part) for part in row["size"].split("x")]
     reach = dilation * (kernel - 1) + 1
     if row["transposed"] == "1":
@@ -154,7 +175,9 @@ def main():
                 if cases:
                     share = sum(inside for inside, _ in cases) / len(cases)
                     width = statistics.median(width for _, width in cases)
-                    print(f"| {plan} | {kind} | {fitted} | {len(cases)} | {share:.1%} | {width:.2f} |")
+                    print(
+                        f"| {plan} | {kind} | {fitted} | {len(cases)} | {share:.1%} | {width:.2f} |"
+                    )
 
 
 if __name__ == "__main__":

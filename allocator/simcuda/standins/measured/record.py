@@ -3,8 +3,9 @@
 
     record.py workspaces.csv OUT.csv [--workers N]
 
-PyTorch asks its allocator for each workspace, so the allocator's trace has their sizes: what a step requests beside its result. Needs
-PyTorch with CUDA and a GPU that does nothing else. README.md beside this file describes the columns."""
+PyTorch asks its allocator for each workspace, so the allocator's trace has their sizes: what a step
+requests beside its result. Needs PyTorch with CUDA and a GPU that does nothing else. README.md
+beside this file describes the columns."""
 
 import argparse
 import csv
@@ -17,7 +18,7 @@ from pathlib import Path
 TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 STEPS = ("forward", "data", "weight")
 INTEGERS = ("batch", "in", "out", "groups", "kernel", "stride", "padding", "dilation", "transposed")
-# With all of a group of cases, the memory that is kept would crowd out the workspaces that are tried.
+# PyTorch tries no workspace for which the memory that is left does not suffice.
 KEPT = 4 << 30
 
 
@@ -33,7 +34,7 @@ def requested(torch, result=None):
 
 
 def measure(torch, row):
-    """For each step, the sizes that its first and its second call request, or nothing if cuDNN does not serve it."""
+    """For each step, what its first and second call request; None if cuDNN does not serve it."""
     batch, channels, out, groups, kernel, stride, padding, dilation, transposed = (
         int(row[name]) for name in INTEGERS
     )
@@ -47,7 +48,14 @@ def measure(torch, row):
     if row["layout"] == "last":
         form = torch.channels_last if rank == 2 else torch.channels_last_3d
         x, w = x.to(memory_format=form), w.to(memory_format=form)
-    kind = ([stride] * rank, [padding] * rank, [dilation] * rank, bool(transposed), [0] * rank, groups)
+    kind = (
+        [stride] * rank,
+        [padding] * rank,
+        [dilation] * rank,
+        bool(transposed),
+        [0] * rank,
+        groups,
+    )
     if "Cudnn" not in torch._C._select_conv_backend(x, w, None, *kind).name:
         return None
     requested(torch)
@@ -78,7 +86,9 @@ def completed(row, found):
 
 
 def work(rows, writer, flush):
-    """Measures rows of one mode of torch.backends.cudnn.benchmark: PyTorch remembers the plan of a problem, whichever the mode."""
+    """Measures rows of one mode of torch.backends.cudnn.benchmark.
+
+    PyTorch remembers the plan of a problem, whichever the mode."""
     import torch
 
     for row in rows:
@@ -119,7 +129,14 @@ def main():
             parts = [Path(folder, f"{mode}-{index}") for index in range(args.workers)]
             processes = [
                 subprocess.Popen(
-                    [sys.executable, __file__, str(args.convolutions), str(part), "--share", f"{mode}/{index}"]
+                    [
+                        sys.executable,
+                        __file__,
+                        str(args.convolutions),
+                        str(part),
+                        "--share",
+                        f"{mode}/{index}",
+                    ]
                     + ["--workers", str(args.workers)],
                     env=os.environ,
                 )

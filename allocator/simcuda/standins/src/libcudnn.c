@@ -125,13 +125,15 @@ int cudnnBackendDestroyDescriptor(void *descriptor) {
   return 0;
 }
 
+/* The descriptor that is the value of an attribute, or the first of them. */
+static const struct descriptor *part(const void *values) { return *(struct descriptor *const *)values; }
+
 static void set_sizes(int64_t *sizes, int64_t most, const int64_t *values, int64_t count) {
   memcpy(sizes, values, (count < most ? count : most) * sizeof *sizes);
 }
 
 int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int64_t count, const void *values) {
   struct convolution *convolution = &of->convolution;
-  const struct descriptor *part = count > 0 && values ? *(struct descriptor *const *)values : NULL;
   switch (attribute) {
     case TENSOR_TYPE:
       of->tensor.type = *(const int32_t *)values;
@@ -155,34 +157,34 @@ int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int
       convolution->operation = attribute == FORWARD_CONVOLUTION         ? FORWARD
                                : attribute == BACKWARD_DATA_CONVOLUTION ? BACKWARD_DATA
                                                                         : BACKWARD_FILTER;
-      memcpy(convolution->stride, part->convolution.stride, sizeof convolution->stride);
-      memcpy(convolution->dilation, part->convolution.dilation, sizeof convolution->dilation);
+      memcpy(convolution->stride, part(values)->convolution.stride, sizeof convolution->stride);
+      memcpy(convolution->dilation, part(values)->convolution.dilation, sizeof convolution->dilation);
       break;
     case FORWARD_X:
     case BACKWARD_DATA_DX:
     case BACKWARD_FILTER_X:
-      convolution->x = part->tensor;
+      convolution->x = part(values)->tensor;
       break;
     case FORWARD_W:
     case BACKWARD_DATA_W:
     case BACKWARD_FILTER_DW:
-      convolution->w = part->tensor;
+      convolution->w = part(values)->tensor;
       break;
     case FORWARD_Y:
     case BACKWARD_DATA_DY:
     case BACKWARD_FILTER_DY:
-      convolution->y = part->tensor;
+      convolution->y = part(values)->tensor;
       break;
     case GRAPH_OPERATIONS:
       /* The first of these, where a bias and an activation follow the convolution. */
     case HEURISTICS_OPERATION_GRAPH:
-      *convolution = part->convolution;
+      *convolution = part(values)->convolution;
       break;
     case HEURISTICS_MODE:
       of->mode = *(const int32_t *)values;
       break;
     case PLAN_CONFIGURATION:
-      *of = *part;
+      *of = *part(values);
       if (of->engine == FIRST && last_mode == HEURISTICS_FALLBACK) of->engine = FASTEST;
       break;
   }
