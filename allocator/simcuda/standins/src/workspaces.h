@@ -129,14 +129,16 @@ static int is_certain_of_fft(const struct convolution *c) {
   return height <= 3 && width <= 3 && (is_padded || c->operation == BACKWARD_FILTER);
 }
 
-/* FFT of float: complex numbers for the three tensors, whose images are padded to a power of 2, with the weights twice.
-   Data gradients are computed in tiles of 32 x 32 instead, each phase of the stride by itself. */
+/* FFT, of float and of the first convolution of a network: complex numbers for the three tensors, whose images are
+   padded to a power of 2, with the weights twice. Data gradients are computed in tiles of 32 x 32 instead, each phase
+   of the stride by itself. */
 static struct band fft(const struct convolution *c) {
   struct band none = {0, 0}, band;
   int64_t stride = largest_stride(c), height = c->w.sizes[2], width = c->w.sizes[3];
   double weights = 8.0 * c->w.sizes[0] * c->w.sizes[1];
   double x = 8.0 * c->x.sizes[0] * c->x.sizes[1], y = 8.0 * c->y.sizes[0] * c->y.sizes[1];
-  if (c->x.rank != 4 || c->x.type != TYPE_FLOAT || is_dilated(c)) return none;
+  int is_first = inputs(c) < 16 && positions(&c->w) >= 25 && c->operation == FORWARD;
+  if (c->x.rank != 4 || is_dilated(c) || (c->x.type != TYPE_FLOAT && !is_first)) return none;
   if ((c->x.sizes[2] == 1) != (c->x.sizes[3] == 1)) return none;
   if (c->operation == BACKWARD_DATA) {
     int64_t rows = stride * (33 - parts(height, stride)), columns = stride * (33 - parts(width, stride));
@@ -171,13 +173,13 @@ static struct band tensor_cores(const struct convolution *c) {
     /* Either the copies, or a partial sum for each image. */
     double images = 4.0 * c->x.sizes[0] * c->w.sizes[0] * c->w.sizes[1];
     band.most = least_of(most_of(images, PARTIAL_SUMS), band.most);
-    if (positions(&c->x) > 1 && all > SMALL) band.least = 0.5 * least_of(images, sum(of));
+    if (positions(&c->x) > 1 && all > SMALL) band.least = least_of(images, sum(of));
     return band;
   }
   if (sum(of) > 0 && bytes == 4) band.most = most_of(band.most, all + partial);
-  /* Few channels, or a small sum for each output, may be left to other units. TF32 may write any layout. */
+  /* Few channels, or a small sum for each output, may be left to other units. TF32 may write channels first. */
   int is_long = inputs(c) * taps > (bytes == 2 ? 125 : 310) || stride > 1;
-  if (bytes == 4 && c->operation == FORWARD) of.y = 0;
+  if (bytes == 4 && c->operation == FORWARD && (stride > 1 || is_dilated(c))) of.y = 0;
   if (is_long && inputs(c) >= 16 && outputs(c) >= 16 && all > SMALL) band.least = sum(of);
   /* The first convolution of a network, of 7 x 7, whose images need no padding. */
   int is_first = inputs(c) < 16 && outputs(c) >= 64 && taps >= 49 && stride <= 2 && c->operation != BACKWARD_DATA;
@@ -232,11 +234,13 @@ static struct band tried_copies(const struct convolution *c, enum arithmetic ari
     times = 1;
   } else if (is_pointwise(c) || largest_stride(c) >= 14) {
     times = 1;
+  } else if (is_thin && positions(&c->w) >= 25) {
+    times = 5;
   } else if (is_data && largest_stride(c) > 1) {
     times = 2.4;
   }
   if (groups(c) > 1) times *= 3;
-  return (struct band){is_certain ? 0.97 * whole : 0, times * whole + partial};
+  return (struct band){is_certain ? 0.95 * whole : 0, times * whole + partial};
 }
 
 /* The first convolution of a network, of 3 x 3 or 4 x 4 with a stride of 2: nine times its images in TF32. */
