@@ -63,7 +63,8 @@ def functions(library):
 
 def compiled(args, text, path, *flags):
     """Compiles a library from the text of its source."""
-    options = ["-w", "-O1", "-fPIC", "-shared", "-s", "-x", "c", "-", "-x", "none"]
+    options = ["-w", "-O1", "-fPIC", "-shared", "-s", f"-I{HERE / 'src'}"]
+    options += ["-x", "c", "-", "-x", "none"]
     command = [args.cc, *options, f"-Wl,-soname,{path.name}", *flags, "-o", str(path)]
     if subprocess.run(command, input=text, text=True, check=False).returncode != 0:
         sys.exit(f"build.py: cannot compile {path.name}")
