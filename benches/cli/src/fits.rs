@@ -143,10 +143,10 @@ fn largest(
     let mut best = None;
     let found = parameter.largest(|value| -> anyhow::Result<bool> {
         let program = program.with(&parameter.name, value);
-        // Where it needs most, unless it fails there.
+        // At both ends, unless it fails where it would need most.
         let run = match program.at(Extent::Most).run(device, None) {
-            Err(_) => program.run(device, None)?,
-            Ok(run) => run,
+            Ok(run) if run.known.is_exact() || !run.fits() => run,
+            _ => program.run(device, None)?,
         };
         let fits = run.fits();
         notice(&format!(
@@ -175,18 +175,19 @@ fn with_range(program: &Program, device: Device, run: Run) -> anyhow::Result<Fou
     }
     notice("only a GPU knows how much some lines need; running it where they need most");
     let program = program.at(Extent::Most);
-    let (verdict, most) = match program.run(device, None) {
-        Ok(most) if most.fits() => (Verdict::Fits, Some(most.known.peak_reserved_bytes)),
+    let mut found = Found::exact(run, Verdict::Fits);
+    match program.run(device, None) {
+        Ok(other) if other.fits() => found.extend(&other),
         Ok(_) => {
-            let whole = program.run(device.roomy(), None)?;
-            (Verdict::Depends, Some(whole.known.peak_reserved_bytes))
+            found.extend(&program.run(device.roomy(), None)?);
+            found.verdict = Verdict::Depends;
         }
         Err(_) => {
             notice("it fails there, so only the least that it needs is known");
-            (Verdict::Fits, None)
+            found.most = None;
         }
-    };
-    Ok(Found { run, verdict, most })
+    }
+    Ok(found)
 }
 
 /// Runs the program, and if it fails, finds out with which settings it fits, if any.

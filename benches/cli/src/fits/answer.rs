@@ -67,15 +67,29 @@ pub struct Found {
     /// The run that the answer is about.
     pub run: Run,
     pub verdict: Verdict,
-    /// The most that it reserves at its peak, in bytes; none if it fails where it would need most.
+    /// The least that it reserves at its peak, in bytes.
+    pub least: u64,
+    /// The most, in bytes; none if the program fails where it would need most.
     pub most: Option<u64>,
 }
 
 impl Found {
     /// Where nothing unknown decides.
     pub fn exact(run: Run, verdict: Verdict) -> Self {
-        let most = Some(run.known.peak_reserved_bytes);
-        Self { run, verdict, most }
+        let least = run.known.peak_reserved_bytes;
+        Self {
+            run,
+            verdict,
+            least,
+            most: Some(least),
+        }
+    }
+
+    /// Includes what a run at the other end reserved. That can be less, as larger blocks can leave fewer gaps.
+    pub fn extend(&mut self, other: &Run) {
+        let bytes = other.known.peak_reserved_bytes;
+        self.least = self.least.min(bytes);
+        self.most = self.most.max(Some(bytes));
     }
 }
 
@@ -116,7 +130,7 @@ impl FitsReport {
     /// The report of a run, or of the last of several.
     pub fn of(program: &Program, device: Device, found: &Found) -> Self {
         let known = &found.run.known;
-        let most = found.most.unwrap_or(known.peak_reserved_bytes);
+        let most = found.most.unwrap_or(found.least);
         let enough = |bytes: u64| bytes >= most.saturating_add(device.others);
         let gpus = GPUS.iter().filter(|gpu| enough(gpu.bytes()));
         Self {
@@ -127,7 +141,7 @@ impl FitsReport {
             others_bytes: device.others,
             verdict: found.verdict.clone(),
             peak_requested_bytes: known.peak_requested_bytes,
-            peak_reserved_bytes: known.peak_reserved_bytes,
+            peak_reserved_bytes: found.least,
             most_reserved_bytes: found.most,
             failed_requests: known.ooms,
             steps: known.steps,
