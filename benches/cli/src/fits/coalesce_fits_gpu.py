@@ -38,6 +38,11 @@ def load(version):
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
+def is_simulated():
+    """Whether the driver of this process is the simulated one."""
+    return hasattr(ctypes.CDLL("libcuda.so.1"), "fakecuda_cc")
+
+
 def choose_code(torch):
     """Says for which of the GPUs that a PyTorch has code its kernels are: those with the highest
     compute capability up to that of this GPU. False if it has none for this GPU."""

@@ -106,7 +106,7 @@ class Values(TorchFunctionMode):
         """The result of a function that selects elements."""
         host = getattr(mask, HOST, None)
         if host is not None:
-            count = int(SELECT[name](host))
+            count = int(SELECT[name](host)) if host.numel() > 0 else 0
         else:
             self.note("shapes")
             count = mask.numel() if SELECTS == "all" else 0

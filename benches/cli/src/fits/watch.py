@@ -92,8 +92,6 @@ class Watch:
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
-        if not self.torch.cuda.get_device_name().startswith("Fake GPU"):
-            refuse(self.torch.__version__, "real_gpu")
         memory = self.torch.cuda.memory
         memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
         atexit.register(self.finish)
@@ -104,12 +102,12 @@ class Watch:
         self.epochs.begin()
         for name in RESETS:
             self.keep_peaks(name)
-        report = sys.excepthook
+        print_error = sys.excepthook
 
         def failed(kind, error, trace):
             no_memory = issubclass(kind, self.torch.OutOfMemoryError)
             self.ended = "out_of_memory" if no_memory else "error"
-            report(kind, error, trace)
+            print_error(kind, error, trace)
 
         sys.excepthook = failed
 
@@ -239,6 +237,8 @@ def watch(torch):
     if not torch.cuda.is_available():
         # The program would train on the CPU instead.
         refuse(torch.__version__, "no_gpu")
+    if not coalesce_fits_gpu.is_simulated():
+        refuse(torch.__version__, "real_gpu")
     if not coalesce_fits_gpu.choose_code(torch):
         refuse(torch.__version__, "no_code")
     Watch.current = watched = Watch(torch)
