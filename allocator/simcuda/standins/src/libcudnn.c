@@ -193,15 +193,20 @@ int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int
   return 0;
 }
 
-/* The engines for a convolution. PyTorch leaves out those with tensor cores for float if it may not use TF32. */
+#define ENGINES 2
+
+/* The engines for a convolution: how many are written, or how many there are if none is wanted. PyTorch leaves out those with
+   tensor cores for float if it may not use TF32. */
 static int64_t engines(const struct descriptor *heuristics, int64_t wanted, struct descriptor **configurations) {
   last_mode = heuristics->mode;
-  for (int64_t i = 0; i < wanted && i < 2; i++) {
+  if (!configurations || wanted == 0) return ENGINES;
+  int64_t written = wanted < ENGINES ? wanted : ENGINES;
+  for (int64_t i = 0; i < written; i++) {
     configurations[i]->convolution = heuristics->convolution;
     configurations[i]->engine = heuristics->mode == HEURISTICS_FALLBACK ? TRIED : FIRST;
     configurations[i]->arithmetic = i == 0 ? TENSOR_CORES : CUDA_CORES;
   }
-  return 2;
+  return written;
 }
 
 /* Which end of the band: least, the default, or most. */
@@ -223,7 +228,7 @@ int cudnnBackendGetAttribute(struct descriptor *of, int attribute, int type, int
   int64_t found = 0;
   switch (attribute) {
     case HEURISTICS_RESULTS:
-      found = engines(of, values ? wanted : 0, values);
+      found = engines(of, wanted, values);
       break;
     case CONFIGURATION_ENGINE:
       found = 1;
