@@ -66,7 +66,7 @@ pub(crate) struct Kernel {
     /// The number of its module.
     module: usize,
     pub(crate) effect: Effect,
-    /// The attributes that the program has set, by number.
+    /// Attributes set by the program, by number.
     pub(crate) attributes: HashMap<i32, i32, FixedState>,
 }
 

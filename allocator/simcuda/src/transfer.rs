@@ -1,8 +1,8 @@
 //! Fills, copies and kernels as work of streams.
 //!
-//! Without contents (`FAKE_MEMORY` not set) a copy from a device reads zeros, unless the size is that of a bool or of a
-//! count: [`Reads`]. Nothing else accesses a device. With contents, a fill or copy outside memory
-//! fails, as with a real driver.
+//! Without contents (`FAKE_MEMORY` not set), a copy from a device reads zeros. Copies as small as a bool or a count
+//! read what [`Reads`] holds. No other operation accesses a device. With contents, a fill or copy outside memory fails,
+//! as with a real driver.
 
 use std::fmt;
 use std::sync::Arc;

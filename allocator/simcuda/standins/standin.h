@@ -32,6 +32,13 @@ static inline void note(const char *function, int *once) {
     return 0;                        \
   }
 
+/* A function that frees an object. */
+#define FREES(name)          \
+  int name(void *object) {   \
+    free(object);            \
+    return 0;                \
+  }
+
 /* A function that gives the text of an error. */
 #define DESCRIBES(name) \
   const char *name(int error) { return error ? "simulated error" : "success"; }

@@ -4,6 +4,7 @@ mod answer;
 mod assumed;
 mod gpus;
 mod program;
+mod refused;
 mod run;
 mod standins;
 mod vary;
@@ -39,10 +40,10 @@ use super::output::{self, failed, is_stdout, notice, print};
 /// runs all of it. The program then also writes its files, such as checkpoints, with meaningless contents, and may
 /// replace earlier files.
 ///
-/// Integers and masks that come from the host are known. Other values that the program reads from the GPU are zeros, or
-/// ones if it fails on zeros. Where masks of such values decide what it requests, the answer is a range: what it needs if they
-/// select none and all of their elements. The same holds for the workspaces of cuDNN, whose range is measured. The answer lists
-/// the lines.
+/// Integers and masks that come from the host have their real values. All other values that the program reads from the GPU
+/// are zeros, or ones if it fails on zeros. If a mask of such values decides what the program requests, the answer is a range:
+/// at its lower end the mask selects no element, at its upper end all. Workspaces of cuDNN have a range, too, which was measured.
+/// The answer lists the lines.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         coalesce fits --device rtx4090 -- python train.py\n  \
@@ -143,7 +144,7 @@ fn largest(
     let mut best = None;
     let found = parameter.largest(|value| -> anyhow::Result<bool> {
         let program = program.with(&parameter.name, value);
-        // At both ends, unless it fails where it would need most.
+        // Both ends have to fit. If the program fails with an error at the upper end, the lower end decides.
         let run = match program.at(Extent::Most).run(device, None) {
             Ok(run) if run.known.is_exact() || !run.fits() => run,
             _ => program.run(device, None)?,
@@ -168,7 +169,8 @@ fn largest(
     Ok((program, answer, Some(parameter.found(found))))
 }
 
-/// What is known after a run that fits: if something unknown decides what the program needs, it runs at the other end, too.
+/// Completes the answer of a run that fits. If something unknown decides what the program needs, it runs once more, at the upper
+/// end.
 fn with_range(program: &Program, device: Device, run: Run) -> anyhow::Result<Found> {
     if run.known.is_exact() {
         return Ok(Found::exact(run, Verdict::Fits));

@@ -41,7 +41,7 @@ def texts(folder):
     for name, number in (("train", 64 * 256 * 6), ("valid", 6000), ("test", 6000)):
         (corpus / f"{name}.txt").write_text(words(number))
     (corpus / "input.txt").write_text("O God, O God!\n" + words(20_000))
-    # Lightning keeps 4000 sequences of 35 words for validation and tests.
+    # Lightning takes 4000 sequences of 35 words for validation and testing.
     demo = folder / "demo" / "data"
     demo.mkdir(parents=True)
     (demo / "wikitext-2.txt").write_text(words(35 * (4000 + 8 * 20 + 1)))

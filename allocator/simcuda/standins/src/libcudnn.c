@@ -26,25 +26,10 @@ void cudnnGetLastErrorString(char *text, size_t bytes) {
   if (bytes) *text = 0;
 }
 
-int cudnnDestroy(void *handle) {
-  free(handle);
-  return 0;
-}
-
-int cudnnDestroyTensorDescriptor(void *descriptor) {
-  free(descriptor);
-  return 0;
-}
-
-int cudnnDestroyFilterDescriptor(void *descriptor) {
-  free(descriptor);
-  return 0;
-}
-
-int cudnnDestroyActivationDescriptor(void *descriptor) {
-  free(descriptor);
-  return 0;
-}
+FREES(cudnnDestroy)
+FREES(cudnnDestroyTensorDescriptor)
+FREES(cudnnDestroyFilterDescriptor)
+FREES(cudnnDestroyActivationDescriptor)
 
 int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int operations, void *x, void *z,
                                                              void *y, void *scale, void *activation, size_t *bytes) {
@@ -122,10 +107,7 @@ int cudnnBackendCreateDescriptor(int type, void **descriptor) {
   return 0;
 }
 
-int cudnnBackendDestroyDescriptor(void *descriptor) {
-  free(descriptor);
-  return 0;
-}
+FREES(cudnnBackendDestroyDescriptor)
 
 /* The descriptor that is the value of an attribute, or the first of them. */
 static const struct descriptor *part(const void *values) { return *(struct descriptor *const *)values; }

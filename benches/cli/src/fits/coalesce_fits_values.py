@@ -1,11 +1,11 @@
 """What a PyTorch program reads from the simulated GPU.
 
-No kernel runs, so the GPU has no values. But integers and masks mostly come from the host: token
-ids, labels, lengths, edges, and what the program makes of them. These are computed beside the
-program, on the CPU. So a read of them gives what a GPU gives, and a mask selects as many elements.
+No kernel runs, so the GPU has no values. Most integers and masks come from the host, however: token
+ids, labels, lengths, edges, and what the program makes of them. They are also computed on the CPU,
+so that a read of them gives what a GPU gives, and a mask selects as many elements.
 
-What comes from the weights is unknown. A read of it gives zeros or ones, and a mask selects none
-or all of its elements, as this run was told. Such lines are noted."""
+Values that depend on weights are unknown. A read of them gives zeros or ones, and a mask of them
+selects none or all of its elements: two environment variables decide. Such lines are noted."""
 
 import contextlib
 import ctypes
@@ -24,10 +24,10 @@ SELECTS = os.environ["COALESCE_FITS_SELECTS"]
 # Elements of the largest tensor that is computed on the CPU, too. Token ids of a batch have fewer.
 MOST_ELEMENTS = 1 << 24
 
-# Functions whose result is a value of the GPU, on the host.
+# Functions that return a value of the GPU as a number of Python.
 READ = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__"}
-# Functions that copy to the host where they do not return it.
-COPY = {"cpu", "to", "numpy"}
+# Functions that can copy a tensor to the host.
+COPY = {"cpu", "to"}
 # Functions whose result has a shape that depends on values, and what PyTorch reads to know it.
 SELECT = {
     "nonzero": lambda values: values.count_nonzero(),
@@ -43,8 +43,8 @@ SELECT = {
 }
 # Functions for which cuDNN takes workspaces.
 CONVOLVE = {f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3)}
-# Functions that make a tensor of random values. The CPU would make others.
-RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"}
+# Functions whose values are random: those on the CPU would differ.
+RANDOM = {"randint", "randint_like", "randperm", "random_", "bernoulli_", "geometric_"}
 
 # The attribute of a tensor on the GPU with its values on the host.
 HOST = "_coalesce_fits_host"

@@ -11,6 +11,7 @@ use coalesce_bench::text::amount;
 
 use super::assumed::{Assumed, Extent, Reads};
 use super::gpus::Gpu;
+use super::refused;
 use super::run::{self, Ended, Known, Run};
 use super::standins;
 use crate::output::notice;
@@ -233,41 +234,12 @@ impl Program {
             );
             bail!("`{name}` did not use a GPU through PyTorch");
         };
-        match known.ended {
-            Ended::NoGpu if standins.is_some() => bail!(
-                "PyTorch {} finds no GPU in `{name}`. The simulated one is for PyTorch 2.6 to 2.15 with CUDA 12 or 13",
-                printable(&known.torch)
-            ),
-            Ended::NoGpu => bail!(
-                "PyTorch finds no GPU in `{name}`: the simulated GPU is not installed. {}",
-                standins::how_to_get()
-            ),
-            Ended::RealGpu => {
-                bail!(
-                    "`{name}` found a real GPU: the simulated GPU is not installed. {}",
-                    standins::how_to_get()
-                )
-            }
-            Ended::CpuOnly => bail!(
-                "`{name}` has PyTorch {}, which is built for the CPU alone. Install one for CUDA, which needs no GPU: \
-                 `pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126`",
-                printable(&known.torch)
-            ),
-            Ended::Rocm => bail!(
-                "`{name}` has PyTorch {}, which is built for AMD's ROCm. The simulated GPU is one of NVIDIA's: `pip install \
-                 torch` in another environment, and pass its python",
-                printable(&known.torch)
-            ),
-            Ended::NoCode => bail!(
-                "`{name}` has PyTorch {}, which has no code for a GPU as old as this one. A wheel for an earlier CUDA may: \
-                 `pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126`",
-                printable(&known.torch)
-            ),
-            Ended::Error if known.short_epochs == 0 => bail!(Failed {
-                text: format!("`{name}` failed:\n{}", last_lines()),
-                known,
-            }),
-            _ => {}
+        if let Some(why) = refused::sentence(&known, &name, standins.is_some()) {
+            bail!(why);
+        }
+        if known.ended == Ended::Error && known.short_epochs == 0 {
+            let text = format!("`{name}` failed:\n{}", last_lines());
+            bail!(Failed { text, known });
         }
         notice(&format!(
             "it reserved {} in {seconds:.0} s",

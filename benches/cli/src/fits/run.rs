@@ -43,16 +43,16 @@ pub struct Known {
     pub peak_reserved_bytes: u64,
     /// Failed requests.
     pub ooms: u64,
-    /// Reads of computed values.
+    /// Lines that read unknown values.
     pub values: Vec<Place>,
-    /// Tensors whose shape depends on computed values.
+    /// Lines that make tensors whose shape depends on unknown values.
     pub shapes: Vec<Place>,
-    /// Convolutions.
+    /// Lines that run convolutions.
     pub convolutions: Vec<Place>,
 }
 
 impl Known {
-    /// Whether nothing that only a GPU knows decided what the program requested.
+    /// Whether neither a mask of unknown values nor a convolution decided what the program requested.
     pub fn is_exact(&self) -> bool {
         self.shapes.is_empty() && self.convolutions.is_empty()
     }
@@ -123,7 +123,7 @@ pub(super) fn without_torch(records: &Path) -> Option<String> {
     (!records.join("with_torch").exists()).then_some(python)
 }
 
-/// What the process reported that reserved most, and its snapshot.
+/// The report and the snapshot of the process that reserved most.
 pub(super) fn largest(records: &Path) -> anyhow::Result<Option<(Known, PathBuf)>> {
     let mut largest: Option<(Known, PathBuf)> = None;
     for entry in fs::read_dir(records)? {
