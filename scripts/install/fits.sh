@@ -3,6 +3,8 @@
 #
 # Without WHEEL, builds it. Downloads gigabytes. Each program of programs/ must get an answer that names the release. A PyTorch
 # that cannot be used, and none at all, must be named in one sentence.
+#
+# One release is installed as pip does. The other comes without NVIDIA's packages, as the stand-ins take their place.
 set -euo pipefail
 wheel=${1:+$(realpath "$1")}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,12 +28,28 @@ install() {
   # A cache would keep gigabytes.
   uv pip install --quiet --no-cache --python "$scratch/venv" "$wheel" "$@"
 }
+# PyTorch, and of its dependencies those in Python.
+pytorch_alone() {
+  uv pip install --quiet --no-cache --python "$scratch/venv" --no-deps "torch==$1"
+  uv pip install --quiet --no-cache --python "$scratch/venv" \
+    filelock typing-extensions sympy networkx jinja2 fsspec setuptools
+}
 # With nothing of this shell.
 fits() { env -i HOME="$scratch" PATH="$scratch/venv/bin:/usr/bin:/bin" coalesce --quiet fits --device l4 "$@"; }
 passed=0
 cd "$scratch"
 for release in 2.8.0 2.15.0; do
-  install "torch==$release" numpy
+  install numpy
+  # NVIDIA's packages take 5 GB, and more while they are unpacked.
+  free=$(df --output=avail -k "$scratch" | tail -n 1)
+  if [ "$release" = 2.8.0 ]; then
+    pytorch_alone "$release"
+  elif [ "$free" -lt $((9 << 20)) ]; then
+    echo "NOT TRIED with NVIDIA's packages: PyTorch $release; $((free >> 20)) of 9 GiB are free" >&2
+    pytorch_alone "$release"
+  else
+    uv pip install --quiet --no-cache --python "$scratch/venv" "torch==$release"
+  fi
   for program in "$here"/programs/*.py; do
     fits --json=answer.json -- python "$program" >text
     python3 - "$release" text <<'PY'
