@@ -14,6 +14,7 @@ mod lookup;
 mod memory;
 mod module;
 mod occupancy;
+mod pointer;
 mod stream;
 
 const _: () = assert!(

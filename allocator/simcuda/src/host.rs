@@ -44,12 +44,24 @@ impl HostMemory {
         unsafe { dealloc(start, layout) };
         Ok(())
     }
+
+    fn contains(&self, addr: u64) -> bool {
+        self.0.iter().any(|(&start, layout)| {
+            addr.checked_sub(start)
+                .is_some_and(|offset| offset < layout.size() as u64)
+        })
+    }
 }
 
 impl Sim {
     pub(crate) fn allocate_host(&mut self, bytes: u64) -> Outcome<u64> {
         self.captures.ensure_safe_call()?;
         self.host.allocate(bytes)
+    }
+
+    /// Whether an address lies in host memory that CUDA allocated.
+    pub(crate) fn is_pinned(&self, addr: u64) -> bool {
+        self.host.contains(addr)
     }
 
     pub(crate) fn free_host(&mut self, addr: u64) -> Outcome {

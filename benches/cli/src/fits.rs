@@ -117,7 +117,7 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
         !args.save.as_deref().is_some_and(is_stdout),
         "--save: expected a file; standard output has the answer"
     );
-    let program = Program::new(&args.command, (!args.whole).then_some(args.steps));
+    let program = Program::new(&args.command, (!args.whole).then_some(args.steps))?;
     for path in args.save.iter().chain(&args.json) {
         output::ensure_writable(path)?;
     }

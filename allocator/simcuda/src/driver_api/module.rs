@@ -57,19 +57,38 @@ fn ensure_launchable(grid: [u32; 3], block: [u32; 3]) -> Outcome {
 /// The text of an image, if it is PTX: it ends with a null byte. What is compiled begins with bytes that no
 /// text has, be it a binary for one architecture or several together.
 pub(crate) fn text_of(image: In<u8>) -> Outcome<Option<String>> {
-    let is_text = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-    let [first, second] = [image.get()?, image.at(1).get()?];
-    if is_text(first) && is_text(second) {
+    if begins_as_text([image.get()?, image.at(1).get()?]) {
         image.text().map(|text| Some(text.to_owned()))
     } else {
         Ok(None)
     }
 }
 
-fn load(sim: &mut Sim, module: Out<u64>, image: In<u8>) -> Outcome {
+fn begins_as_text(bytes: [u8; 2]) -> bool {
+    bytes
+        .iter()
+        .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
+
+/// The same of an image in a file.
+fn text_of_file(path: &str) -> Outcome<Option<String>> {
+    let image = std::fs::read(path).map_err(|_| Code::FILE_NOT_FOUND)?;
+    let &[first, second, ..] = image.as_slice() else {
+        return Err(Code::INVALID_IMAGE);
+    };
+    if !begins_as_text([first, second]) {
+        return Ok(None);
+    }
+    match String::from_utf8(image) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(Code::INVALID_IMAGE),
+    }
+}
+
+fn load(sim: &mut Sim, module: Out<u64>, text: Outcome<Option<String>>) -> Outcome {
     module.fill(|| {
         context::required()?;
-        Ok(sim.modules.load(text_of(image)?))
+        Ok(sim.modules.load(text?))
     })
 }
 
@@ -159,7 +178,13 @@ fn product(sizes: [u32; 3]) -> u64 {
 }
 
 entry_points! { driver:
-    fn cuModuleLoadData(module: Out<u64>, image: In<u8>) |sim| { load(sim, module, image) }
+    fn cuModuleLoad(module: Out<u64>, path: In<u8>) |sim| {
+        load(sim, module, path.text().and_then(text_of_file))
+    }
+
+    fn cuModuleLoadData(module: Out<u64>, image: In<u8>) |sim| {
+        load(sim, module, text_of(image))
+    }
 
     fn cuModuleLoadDataEx(
         module: Out<u64>,
@@ -168,7 +193,7 @@ entry_points! { driver:
         _options: u64,
         _values: u64,
     ) |sim| {
-        load(sim, module, image)
+        load(sim, module, text_of(image))
     }
 
     fn cuModuleUnload(module: u64) |sim| { sim.modules.unload(module) }

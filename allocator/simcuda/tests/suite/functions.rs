@@ -14,7 +14,9 @@ const MIB: u64 = 1 << 20;
 /// Status codes.
 const SUCCESS: i32 = 0;
 const INVALID_VALUE: i32 = 1;
+const INVALID_IMAGE: i32 = 200;
 const INVALID_CONTEXT: i32 = 201;
+const FILE_NOT_FOUND: i32 = 301;
 const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;
 const NOT_READY: i32 = 600;

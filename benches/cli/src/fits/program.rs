@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
+use tempfile::TempDir;
 
 use super::assumed::{Assumed, Extent, Reads};
 use super::gpus::Gpu;
@@ -89,6 +91,8 @@ pub struct Program {
     steps: Option<u32>,
     /// Which end of what is unknown.
     extent: Extent,
+    /// The kernels that `torch.compile` made, for the runs that follow.
+    kernels: Arc<TempDir>,
 }
 
 /// The program failed with an error of its own.
@@ -108,13 +112,17 @@ impl Failed {
 
 impl Program {
     /// A program that ends after `steps` steps at the latest, and earlier if they repeat. Without, all of it runs.
-    pub fn new(command: &[String], steps: Option<u32>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If no temporary folder can be made.
+    pub fn new(command: &[String], steps: Option<u32>) -> anyhow::Result<Self> {
+        Ok(Self {
             command: command.to_vec(),
             variables: Vec::new(),
             steps,
             extent: Extent::default(),
-        }
+            kernels: Arc::new(temporary_folder()?),
+        })
     }
 
     /// The program with a number in its arguments and its environment.
@@ -173,7 +181,7 @@ impl Program {
         conf: Option<&str>,
         epochs: u32,
     ) -> anyhow::Result<Run> {
-        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let folder = temporary_folder()?;
         let [watch, records, printed] =
             ["watch", "records", "printed"].map(|name| folder.path().join(name));
         fs::create_dir(&watch)?;
@@ -190,7 +198,10 @@ impl Program {
             .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
             .env("COALESCE_FITS_EPOCHS", epochs.to_string())
             .envs(assumed.variables())
-            .envs(device.variables());
+            .envs(device.variables())
+            // It times kernels. What it learns here must not reach a real GPU.
+            .env("TORCHINDUCTOR_CACHE_DIR", self.kernels.path().join("inductor"))
+            .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"));
         let standins = standins::folder();
         if let Some(folder) = &standins {
             command.env("COALESCE_FITS_STANDINS", folder);
@@ -253,6 +264,10 @@ impl Program {
             _folder: folder,
         })
     }
+}
+
+fn temporary_folder() -> anyhow::Result<TempDir> {
+    tempfile::tempdir().context("cannot make a temporary folder")
 }
 
 /// PYTHONPATH with this folder before those that it has.

@@ -1,8 +1,8 @@
 //! Libraries, their kernels, and how many blocks of a kernel run at once.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
-use super::{INVALID_HANDLE, INVALID_VALUE, begin, stream};
+use super::{FILE_NOT_FOUND, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, begin, stream};
 use crate::library::{cuda, ok};
 use crate::machine::Machine;
 
@@ -100,6 +100,33 @@ fn a_kernel_has_one_handle_and_its_own_attributes() {
         let mut value = 0_i32;
         let status = cuda!(cuFuncGetAttribute(&raw mut value, THREADS, one));
         assert_eq!(status, INVALID_HANDLE);
+    });
+}
+
+#[test]
+fn a_module_is_read_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, image: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, image).unwrap();
+        CString::new(path.to_str().unwrap()).unwrap()
+    };
+    let load = |path: &CStr| {
+        let mut module = 0_u64;
+        (cuda!(cuModuleLoad(&raw mut module, path.as_ptr())), module)
+    };
+    Machine::with(&[]).run(|| {
+        begin();
+        let (status, module) = load(&path("compiled", &COMPILED[0].to_le_bytes()));
+        assert_eq!(status, 0);
+        let mut kernel = 0_u64;
+        ok!(cuModuleGetFunction(
+            &raw mut kernel,
+            module,
+            c"gemm".as_ptr()
+        ));
+        assert_eq!(load(&path("empty", &[])).0, INVALID_IMAGE);
+        assert_eq!(load(c"/no/such/file").0, FILE_NOT_FOUND);
     });
 }
 
