@@ -4,7 +4,7 @@
     record_attention.py attention.csv OUT.csv
 
 PyTorch requests the workspace of a call last, so the allocator's trace has its size. Needs PyTorch
-2.11 or later, and a GPU that does nothing else or the simulated one. README.md beside this file
+with CUDA, and a GPU that does nothing else or the simulated one. README.md beside this file
 describes the columns."""
 
 import argparse
