@@ -90,6 +90,9 @@ if found.sum().item() > 0:
 found[found > 0]
 torch.where(found > 0, found, found)
 torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 1, 1, device="cuda"))
+# Labels are known, also where a library moves them to the device that they are on.
+labels = torch.arange(10).cuda().to("cuda")
+assert labels[labels > 6].numel() == 3
 """
 # A helper may run under a python of its own.
 HELPER = "subprocess.run([sys.argv[1], '-c', 'import torch'])"

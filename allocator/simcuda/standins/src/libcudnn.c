@@ -1,8 +1,9 @@
 /* cuDNN: convolutions and attention through the backend API of version 8 and later, and batch normalization through the
-   earlier one. Execution plans of convolutions need the workspaces of workspaces.h. That of attention is laid out by the part
-   of cuDNN that PyTorch contains. */
+   earlier one. Execution plans need the workspaces of workspaces.h and attention.h. */
 
 #include "workspaces.h"
+
+#include "attention.h"
 
 /* PyTorch refuses a cuDNN that is older than the one it was built with, so the version is settable, as in 91900. */
 size_t cudnnGetVersion(void) {
@@ -78,6 +79,8 @@ enum attribute {
   TENSOR_SIZES = 902,
   TENSOR_STRIDES = 903,
   ENGINE_NUMERICAL_NOTES = 1303,
+  REDUCTION_FROM = 1610,
+  REDUCTION_TO = 1611,
 };
 
 /* cudnnBackendHeurMode_t and cudnnBackendNumericalNote_t. */
@@ -97,6 +100,9 @@ static _Thread_local int64_t last_mode;
 struct descriptor {
   struct tensor tensor;
   struct convolution convolution;
+  struct reduction reduction;
+  /* What all the reductions of a graph keep. */
+  int64_t kept;
   int64_t mode;
   enum engine engine;
   enum arithmetic arithmetic;
@@ -159,10 +165,21 @@ int cudnnBackendSetAttribute(struct descriptor *of, int attribute, int type, int
     case BACKWARD_FILTER_DY:
       convolution->y = part(values)->tensor;
       break;
+    case REDUCTION_FROM:
+      of->reduction.from = part(values)->tensor;
+      break;
+    case REDUCTION_TO:
+      of->reduction.to = part(values)->tensor;
+      break;
     case GRAPH_OPERATIONS:
       /* The first of these, where a bias and an activation follow the convolution. */
+      *convolution = part(values)->convolution;
+      for (int64_t i = 0; i < count; i++)
+        of->kept += kept_for_reduction(&((struct descriptor *const *)values)[i]->reduction);
+      break;
     case HEURISTICS_OPERATION_GRAPH:
       *convolution = part(values)->convolution;
+      of->kept = part(values)->kept;
       break;
     case HEURISTICS_MODE:
       of->mode = *(const int32_t *)values;
@@ -185,24 +202,19 @@ static int64_t engines(const struct descriptor *heuristics, int64_t wanted, stru
   int64_t written = wanted < ENGINES ? wanted : ENGINES;
   for (int64_t i = 0; i < written; i++) {
     configurations[i]->convolution = heuristics->convolution;
+    configurations[i]->kept = heuristics->kept;
     configurations[i]->engine = heuristics->mode == HEURISTICS_FALLBACK ? TRIED : FIRST;
     configurations[i]->arithmetic = i == 0 ? TENSOR_CORES : CUDA_CORES;
   }
   return written;
 }
 
-/* Which end of the band: least, the default, or most. */
-static int takes_most(void) {
-  const char *end = getenv("FAKE_CUDNN_WORKSPACES");
-  return end && strcmp(end, "most") == 0;
-}
-
 static int64_t workspace(const struct descriptor *of) {
-  if (of->convolution.operation == NO_CONVOLUTION) return 0;
+  /* PyTorch describes nothing but convolutions and attention. */
+  if (of->convolution.operation == NO_CONVOLUTION) return PLAN_OF_ATTENTION + of->kept;
   const struct convolution *convolution = &of->convolution;
-  struct band band = of->engine == TRIED ? trial(convolution, of->arithmetic)
-                                         : plan(convolution, of->arithmetic, of->engine == FASTEST);
-  return takes_most() ? band.most : band.least;
+  return end_of(of->engine == TRIED ? trial(convolution, of->arithmetic)
+                                    : plan(convolution, of->arithmetic, of->engine == FASTEST));
 }
 
 int cudnnBackendGetAttribute(struct descriptor *of, int attribute, int type, int64_t wanted, int64_t *count,

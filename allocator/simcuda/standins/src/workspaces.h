@@ -4,6 +4,8 @@
    tensors. Their constants, and which algorithms cuDNN takes for which convolutions, were measured with cuDNN 9.19 on
    an NVIDIA H100 on 2026-11-27, so that 95 of 100 workspaces lie within: ../measured/README.md. */
 
+#include "band.h"
+
 /* The longest tensor of a convolution: batch, channels and three sizes. */
 #define RANK 5
 
@@ -25,18 +27,11 @@ struct convolution {
 /* What an engine multiplies with. Those with tensor cores read float as TF32. */
 enum arithmetic { CUDA_CORES, TENSOR_CORES };
 
-struct band {
-  double least, most;
-};
-
 /* What kernels keep that split a sum over multiprocessors: 128 x 256 floats for each of the 132 of an H100. */
 #define PARTIAL_SUMS (132 * 128 * 256 * 4.0)
 
 /* Below this, kernels are chosen in ways that no bound here follows. */
 #define SMALL (1 << 20)
-
-static double most_of(double a, double b) { return a > b ? a : b; }
-static double least_of(double a, double b) { return a < b ? a : b; }
 
 static int64_t bytes_of(const struct tensor *t) {
   return t->type == TYPE_HALF || t->type == TYPE_BFLOAT16 ? 2 : t->type == TYPE_DOUBLE ? 8 : 4;
@@ -71,9 +66,6 @@ static int is_dilated(const struct convolution *c) {
 }
 
 static int is_pointwise(const struct convolution *c) { return positions(&c->w) == 1 && largest_stride(c) == 1; }
-
-/* How many parts of a size cover a length. */
-static int64_t parts(int64_t length, int64_t size) { return (length + size - 1) / size; }
 
 static int channels_last(const struct tensor *t) { return t->sizes[1] > 1 && positions(t) > 1 && t->strides[1] == 1; }
 
@@ -208,11 +200,6 @@ static struct band depthwise(const struct convolution *c, int is_fastest) {
 static struct band plan(const struct convolution *c, enum arithmetic arithmetic, int is_fastest) {
   if (is_depthwise(c)) return depthwise(c, is_fastest);
   return arithmetic == TENSOR_CORES ? tensor_cores(c) : cuda_cores(c);
-}
-
-/* The largest of several plans. */
-static struct band largest(struct band a, struct band b) {
-  return (struct band){most_of(a.least, b.least), most_of(a.most, b.most)};
 }
 
 /* Among the plans that are tried for single channels is one that pads them like groups. */

@@ -155,11 +155,13 @@ def follow(name, function, args, kwargs, result):
         return
     host = None
     with contextlib.suppress(Exception):
-        if name in ("cuda", "to") and not args[0].is_cuda:
-            host = args[0].detach().to(target.dtype, copy=True)
+        if name in ("cuda", "to"):
+            # Not by the same function, which would bring the values to the GPU.
+            source = hosted(args[0])
+            host = None if source is None else source.detach().to(target.dtype, copy=True)
         elif name not in RANDOM:
             host = computed(function, args, kwargs)
-    if is_tensor(host) and host.shape == target.shape:
+    if is_tensor(host) and not host.is_cuda and host.shape == target.shape:
         setattr(target, HOST, host)
     elif hasattr(target, HOST):
         delattr(target, HOST)
