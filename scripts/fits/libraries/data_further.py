@@ -4,55 +4,31 @@ import json
 import pickle
 import random
 import shutil
-import wave
 from pathlib import Path
 
-from data_programs import llama, tokenizer, words
+from random_data import (
+    characters,
+    chat_tokenizer,
+    llama,
+    masks,
+    pairs,
+    photos,
+    recording,
+    rows,
+    said,
+    sentence,
+    tokenizer,
+    words,
+)
 
 HERE = Path(__file__).resolve().parent
 NODES, LABELLED, FEATURES = 100_000, 60_000, 500
-CHAT = (
-    "{% for message in messages %}<|im_start|> {{ message['role'] }} {{ message['content'] }} "
-    "<|im_end|> {% endfor %}{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
-)
-
-
-def rows(path, examples):
-    """A file with one example a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(example) + "\n" for example in examples))
-
-
-def characters():
-    """A vocabulary for which, without merges, a character is a token."""
-    known = [chr(code) for code in range(33, 127)] + ["\u0120", "\u010a"]
-    return {character: index for index, character in enumerate(known)}
-
-
-def photos(folder, shape, number):
-    """Images of random pixels."""
-    import numpy
-    from PIL import Image
-
-    generator = numpy.random.default_rng(0)
-    folder.mkdir(parents=True)
-    for index in range(number):
-        pixels = generator.integers(256, size=(*shape, 3), dtype=numpy.uint8)
-        Image.fromarray(pixels).save(folder / f"{index}.jpg")
 
 
 def cars(folder):
     """Images with masks of two classes."""
-    import numpy
-    from PIL import Image
-
     photos(folder / "data" / "imgs", (640, 960), 90)
-    masks = folder / "data" / "masks"
-    masks.mkdir()
-    generator = numpy.random.default_rng(0)
-    for index in range(90):
-        pixels = generator.integers(2, size=(640, 960), dtype=numpy.uint8) * 255
-        Image.fromarray(pixels).save(masks / f"{index}_mask.png")
+    masks(folder / "data" / "masks", (640, 960), 90, [0, 255], "{}_mask.png")
     (folder / "modules").mkdir()
     shutil.copy(HERE / "stand-ins" / "wandb.py", folder / "modules")
 
@@ -61,24 +37,14 @@ def sentences(hub):
     """Data sets of sentences under the names that they have on the hub, and a small RoBERTa."""
     from transformers import RobertaConfig, RobertaModel
 
-    def short():
-        return words(random.randrange(5, 40))
-
     nli = hub / "sentence-transformers" / "all-nli"
     for split, number in (("train", 10_000), ("dev", 1000)):
         names = ("anchor", "positive", "negative")
-        rows(nli / f"{split}.jsonl", ({name: short() for name in names} for _ in range(number)))
+        rows(nli / f"{split}.jsonl", ({name: sentence() for name in names} for _ in range(number)))
     files = [{"split": split, "path": f"{split}.jsonl"} for split in ("train", "dev")]
     configs = [{"config_name": "triplet", "data_files": files}]
     (nli / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
-    for split in ("train", "validation", "test"):
-        rows(
-            hub / "sentence-transformers" / "stsb" / f"{split}.jsonl",
-            (
-                {"sentence1": short(), "sentence2": short(), "score": random.random()}
-                for _ in range(1500)
-            ),
-        )
+    pairs(hub, 1500)
     config = RobertaConfig(num_hidden_layers=6, max_position_embeddings=514, pad_token_id=0)
     RobertaModel(config).save_pretrained(hub / "roberta")
     tokenizer(hub / "roberta", model_max_length=512)
@@ -88,10 +54,7 @@ def chats(data):
     """Conversations, pairs of answers, and a model of the Qwen2 architecture with 0.5 billion
     random weights."""
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
-
-    def said(role, most):
-        return {"role": role, "content": words(random.randrange(20, most))}
+    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     rows(
         data / "chats" / "train.jsonl",
@@ -120,14 +83,7 @@ def chats(data):
     )
     Qwen2ForCausalLM(config).save_pretrained(data / "qwen2")
     torch.set_default_dtype(torch.float32)
-    marks = ["<|im_start|>", "<|im_end|>"]
-    Qwen2Tokenizer(
-        vocab=characters(),
-        merges=[],
-        additional_special_tokens=marks,
-        chat_template=CHAT,
-        model_max_length=32_768,
-    ).save_pretrained(data / "qwen2")
+    chat_tokenizer(data / "qwen2")
 
 
 def speech(data):
@@ -146,13 +102,9 @@ def speech(data):
         folder = data / "speech" / split
         folder.mkdir(parents=True)
         for index in range(number):
-            with wave.open(str(folder / f"{index}.wav"), "wb") as file:
-                file.setnchannels(1)
-                file.setsampwidth(2)
-                file.setframerate(16_000)
-                length = int(generator.integers(2, 15)) * 16_000
-                noise = generator.integers(-8000, 8000, size=length, dtype=numpy.int16)
-                file.writeframes(noise.tobytes())
+            length = int(generator.integers(2, 15)) * 16_000
+            noise = generator.integers(-8000, 8000, size=length, dtype=numpy.int16)
+            recording(folder / f"{index}.wav", noise)
         rows(
             folder / "metadata.jsonl",
             (

@@ -2,9 +2,9 @@
 
 import json
 import random
-import shutil
 
-WORDS = 20_000
+from random_data import instructions, llama, tokenizer, words
+
 GRAPHS, NODES, EDGES = 4096, 100, 400
 PROTEINS = 5000
 
@@ -22,11 +22,6 @@ def images(folder):
             for index in range(number):
                 pixels = generator.integers(256, size=(96, 96, 3), dtype=numpy.uint8)
                 Image.fromarray(pixels).save(to / f"{index}.jpg")
-
-
-def words(number):
-    """A text of so many words."""
-    return " ".join(f"w{random.randrange(WORDS)}" for _ in range(number))
 
 
 def texts(folder):
@@ -50,58 +45,7 @@ def texts(folder):
     generator = numpy.random.default_rng(0)
     for name in ("train", "val"):
         generator.integers(50257, size=1 << 20, dtype=numpy.uint16).tofile(tokens / f"{name}.bin")
-    instructions = folder / "instructions"
-    instructions.mkdir()
-    with (instructions / "train.json").open("w") as file:
-        for _ in range(16 * 9):
-            example = {"instruction": words(20), "output": words(random.randrange(50, 500))}
-            file.write(json.dumps(example) + "\n")
-
-
-def tokenizer(folder, **options):
-    """A tokenizer for which a word is a token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    special = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
-    vocabulary = special + [f"w{index}" for index in range(WORDS)]
-    words = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token="<unk>")
-    )
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
-        tokenizer_object=words,
-        pad_token="<pad>",
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-        cls_token="<s>",
-        sep_token="</s>",
-        **options,
-    ).save_pretrained(folder)
-
-
-def llama(folder):
-    """A model of the Llama architecture with 0.7 billion random weights."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=12,
-        num_attention_heads=32,
-        num_key_value_heads=4,
-        vocab_size=32000,
-        max_position_embeddings=2048,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder / "llama")
-    torch.set_default_dtype(torch.float32)
-    for path in (folder / "tokenizer").iterdir():
-        shutil.copyfile(path, folder / "llama" / path.name)
+    instructions(folder)
 
 
 def graphs(folder):
