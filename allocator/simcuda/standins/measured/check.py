@@ -118,7 +118,7 @@ class Cudnn:
         plan, found, bytes_, ends = self.make(), c_int64(), c_int64(), []
         self.set(plan, 401, configuration)
         for end in ("least", "most"):
-            os.environ["FAKE_CUDNN_WORKSPACES"] = end
+            os.environ["FAKE_WORKSPACES"] = end
             self.library.cudnnBackendGetAttribute(plan, 402, 3, 1, byref(found), byref(bytes_))
             ends.append(bytes_.value)
         return ends

@@ -32,7 +32,7 @@ def asked(library, row):
     before, after = (real + 4 * (side == "c") for side in row["kind"].split("2"))
     one, batch, found, ends = c_longlong(1), c_longlong(int(row["batch"])), c_size_t(), []
     for end in ("least", "most"):
-        os.environ["FAKE_CUDNN_WORKSPACES"] = end
+        os.environ["FAKE_WORKSPACES"] = end
         lengths = (c_longlong * len(sizes))(*sizes)
         sides = (None, one, one, before, None, one, one, after)
         library.cufftXtMakePlanMany(1, len(sizes), lengths, *sides, batch, byref(found), before)

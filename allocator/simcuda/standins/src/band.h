@@ -21,6 +21,6 @@ static int64_t aligned(int64_t length, int64_t size) { return parts(length, size
 
 /* The end of a band that is asked for: the least, which is the default, or the most. */
 static int64_t end_of(struct band band) {
-  const char *end = getenv("FAKE_CUDNN_WORKSPACES");
+  const char *end = getenv("FAKE_WORKSPACES");
   return end && strcmp(end, "most") == 0 ? band.most : band.least;
 }

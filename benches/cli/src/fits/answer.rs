@@ -53,8 +53,8 @@ pub struct FitsReport {
     pub values: Vec<Place>,
     /// Lines that made tensors whose shape depends on unknown values, and how often.
     pub shapes: Vec<Place>,
-    /// Lines that ran convolutions, and how often.
-    pub convolutions: Vec<Place>,
+    /// Lines that ran convolutions or Fourier transforms, and how often.
+    pub workspaces: Vec<Place>,
     /// GPUs that have enough memory for the peak, the smallest first.
     pub gpus: Vec<&'static str>,
     /// The largest number with which the program fits; none without `--vary`.
@@ -150,7 +150,7 @@ impl FitsReport {
             reads: found.run.assumed.reads,
             values: known.values.clone(),
             shapes: known.shapes.clone(),
-            convolutions: known.convolutions.clone(),
+            workspaces: known.workspaces.clone(),
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
         }
@@ -295,9 +295,9 @@ fn unknown(report: &FitsReport) -> String {
         ),
         (&report.values, read.as_str()),
         (
-            &report.convolutions,
-            "cuDNN takes workspaces for these convolutions. The range is that of an H100 with the same kinds of \
-             convolutions:",
+            &report.workspaces,
+            "cuDNN and cuFFT take workspaces for these convolutions and Fourier transforms. The range is that of an H100 \
+             with the same kinds of them:",
         ),
     ];
     let mut text = String::new();

@@ -21,7 +21,7 @@ pub enum Reads {
     Ones,
 }
 
-/// Which end of what is unknown: the elements that a mask selects, and the workspaces of cuDNN.
+/// Which end of what is unknown: the elements that a mask selects, and the workspaces of libraries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Extent {
     /// Masks of unknown values select no element, and workspaces are the smallest.
@@ -32,7 +32,7 @@ pub enum Extent {
 }
 
 impl Assumed {
-    /// The variables that `coalesce_fits_values.py` and the stand-in for cuDNN read.
+    /// The variables that `coalesce_fits_values.py` and the stand-ins read.
     pub fn variables(self) -> [(&'static str, &'static str); 3] {
         let (selects, workspaces) = match self.extent {
             Extent::Least => ("none", "least"),
@@ -41,7 +41,7 @@ impl Assumed {
         [
             ("COALESCE_FITS_READS", self.reads.name()),
             ("COALESCE_FITS_SELECTS", selects),
-            ("FAKE_CUDNN_WORKSPACES", workspaces),
+            ("FAKE_WORKSPACES", workspaces),
         ]
     }
 }

@@ -41,8 +41,10 @@ SELECT = {
     "repeat_interleave": lambda values: values.sum(),
     "bincount": lambda values: values.max(),
 }
-# Functions for which cuDNN takes workspaces.
+# Functions for which cuDNN or cuFFT takes workspaces.
 CONVOLVE = {f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3)}
+TRANSFORM = {"stft", "istft"}
+TRANSFORM |= {f"fft_{i}{kind}fft{n}" for i in ("", "i") for kind in ("", "r", "h") for n in ("", "2", "n")}
 # Functions whose values are random: those on the CPU would differ.
 RANDOM = {"randint", "randint_like", "randperm", "random_", "bernoulli_", "geometric_"}
 
@@ -54,7 +56,7 @@ class Values(TorchFunctionMode):
     """Sees every call of PyTorch's functions by the program."""
 
     def __init__(self, note):
-        """`note` is called with "values", "shapes" or "convolutions" for each call after which the
+        """`note` is called with "values", "shapes" or "workspaces" for each call after which the
         memory of a real GPU may differ."""
         super().__init__()
         self.note = note
@@ -72,8 +74,8 @@ class Values(TorchFunctionMode):
         elif name in READ:
             return self.read(function, args, kwargs)
         else:
-            if name in CONVOLVE:
-                self.note("convolutions")
+            if name in CONVOLVE or name in TRANSFORM:
+                self.note("workspaces")
             mask = mask_of(name, args, kwargs)
             if mask is None:
                 result = function(*args, **kwargs)

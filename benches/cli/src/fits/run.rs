@@ -47,14 +47,14 @@ pub struct Known {
     pub values: Vec<Place>,
     /// Lines that make tensors whose shape depends on unknown values.
     pub shapes: Vec<Place>,
-    /// Lines that run convolutions.
-    pub convolutions: Vec<Place>,
+    /// Lines that run convolutions or Fourier transforms.
+    pub workspaces: Vec<Place>,
 }
 
 impl Known {
-    /// Whether neither a mask of unknown values nor a convolution decided what the program requested.
+    /// Whether neither a mask of unknown values nor a workspace of a library decided what the program requested.
     pub fn is_exact(&self) -> bool {
-        self.shapes.is_empty() && self.convolutions.is_empty()
+        self.shapes.is_empty() && self.workspaces.is_empty()
     }
 }
 

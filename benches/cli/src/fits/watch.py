@@ -84,7 +84,7 @@ class Watch:
         # Bytes.
         self.peaks = {"reserved": 0, "requested": 0}
         # Calls after which the memory of a real GPU may differ: their number by kind and line.
-        self.calls = {"values": {}, "shapes": {}, "convolutions": {}}
+        self.calls = {"values": {}, "shapes": {}, "workspaces": {}}
         values = importlib.import_module("coalesce_fits_values")
         self.line = values.line_of_program
         # For as long as the process runs, from before its first tensor on a GPU.
@@ -197,7 +197,7 @@ class Watch:
 def report(torch, ended, **known):
     """Writes what is known of this process, and zeros for the rest."""
     numbers = ("steps", "short_epochs", "peak_reserved_bytes", "peak_requested_bytes", "ooms")
-    places = ("values", "shapes", "convolutions")
+    places = ("values", "shapes", "workspaces")
     nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(places, [])}
     text = json.dumps({"torch": torch, "ended": ended, **nothing, **known})
     # Its presence says that the process is done.
