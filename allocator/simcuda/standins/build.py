@@ -36,7 +36,9 @@ VERSIONS = {
 # The name of the version of each symbol, where it is not the name of the file.
 SYMBOL_VERSIONS = {"libnvshmem_host": "NVSHMEM"}
 UNVERSIONED = {"libcufile", "libcurand", "libcusparseLt", "libnccl"}
-DEFINITION = re.compile(r"^(?:SUCCEEDS|CREATES|FREES|DESCRIBES)\((\w+)\)|\b(\w+)\([^;{}]*\) \{", re.M)
+DEFINITION = re.compile(
+    r"^(?:SUCCEEDS|CREATES|FREES|DESCRIBES|NO_WORKSPACES?)\((?:\w+, )*(\w+)\)|\b(\w+)\([^;{}]*\) \{", re.M
+)
 
 
 def source(library, simulated):

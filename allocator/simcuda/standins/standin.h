@@ -42,3 +42,34 @@ static inline void note(const char *function, int *once) {
 /* A function that gives the text of an error. */
 #define DESCRIBES(name) \
   const char *name(int error) { return error ? "simulated error" : "success"; }
+
+/* An argument that is not looked at. Those of a function that are not named here follow in the same registers and places. */
+typedef const void *any;
+#define ANY_3 any a, any b, any c
+#define ANY_4 ANY_3, any d
+#define ANY_5 ANY_4, any e
+#define ANY_6 ANY_5, any f
+#define ANY_7 ANY_6, any g
+#define ANY_8 ANY_7, any h
+#define ANY_9 ANY_8, any i
+#define ANY_10 ANY_9, any j
+#define ANY_11 ANY_10, any k
+#define ANY_12 ANY_11, any l
+#define ANY_13 ANY_12, any m
+#define ANY_16 ANY_13, any n, any o, any p
+#define ANY_17 ANY_16, any q
+#define ANY_19 ANY_17, any r, any s
+
+/* A function that says how large a workspace is, after COUNT arguments: 0. PyTorch does not set it before. */
+#define NO_WORKSPACE(COUNT, type, name) \
+  int name(ANY_##COUNT, type *size) {   \
+    *size = 0;                          \
+    return 0;                           \
+  }
+
+/* The same for two workspaces. */
+#define NO_WORKSPACES(COUNT, name)                            \
+  int name(ANY_##COUNT, size_t *on_device, size_t *on_host) { \
+    *on_device = *on_host = 0;                                \
+    return 0;                                                 \
+  }

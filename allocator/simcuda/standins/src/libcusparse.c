@@ -1,3 +1,23 @@
-/* cuSPARSE: operations succeed and compute nothing. */
+/* cuSPARSE: operations succeed, compute nothing and take no workspace; what they take on a GPU was not measured. */
 
 DESCRIBES(cusparseGetErrorString)
+
+NO_WORKSPACE(13, int, cusparseCbsrsm2_bufferSize)
+NO_WORKSPACE(11, int, cusparseCbsrsv2_bufferSize)
+NO_WORKSPACE(19, size_t, cusparseCcsrgeam2_bufferSizeExt)
+NO_WORKSPACE(13, int, cusparseDbsrsm2_bufferSize)
+NO_WORKSPACE(11, int, cusparseDbsrsv2_bufferSize)
+NO_WORKSPACE(19, size_t, cusparseDcsrgeam2_bufferSizeExt)
+NO_WORKSPACE(10, size_t, cusparseSDDMM_bufferSize)
+NO_WORKSPACE(13, int, cusparseSbsrsm2_bufferSize)
+NO_WORKSPACE(11, int, cusparseSbsrsv2_bufferSize)
+NO_WORKSPACE(19, size_t, cusparseScsrgeam2_bufferSizeExt)
+NO_WORKSPACE(10, size_t, cusparseSpMM_bufferSize)
+NO_WORKSPACE(9, size_t, cusparseSpMV_bufferSize)
+NO_WORKSPACE(10, size_t, cusparseSpSM_bufferSize)
+NO_WORKSPACE(9, size_t, cusparseSpSV_bufferSize)
+NO_WORKSPACE(6, size_t, cusparseXcoosort_bufferSizeExt)
+NO_WORKSPACE(6, size_t, cusparseXcsrsort_bufferSizeExt)
+NO_WORKSPACE(13, int, cusparseZbsrsm2_bufferSize)
+NO_WORKSPACE(11, int, cusparseZbsrsv2_bufferSize)
+NO_WORKSPACE(19, size_t, cusparseZcsrgeam2_bufferSizeExt)
