@@ -48,6 +48,14 @@ TRANSFORM |= {f"fft_{i}{kind}fft{n}" for i in ("", "i") for kind in ("", "r", "h
 # Functions whose values are random: those on the CPU would differ.
 RANDOM = {"randint", "randint_like", "randperm", "random_", "bernoulli_", "geometric_"}
 
+# Operators of which one operand can decide the result alone, and what that operand is. Generation ends when "no tokens left, or
+# a token says so": the first is known.
+DECIDES = {
+    **dict.fromkeys(("__or__", "__ror__", "__ior__", "bitwise_or", "logical_or"), True),
+    **dict.fromkeys(("__and__", "__rand__", "__iand__", "bitwise_and", "logical_and"), False),
+    **dict.fromkeys(("__mul__", "__rmul__", "mul", "mul_"), False),
+}
+
 # The attribute of a tensor on the GPU with its values on the host.
 HOST = "_coalesce_fits_host"
 
@@ -163,6 +171,8 @@ def follow(name, function, args, kwargs, result):
             host = None if source is None else source.detach().to(target.dtype, copy=True)
         elif name not in RANDOM:
             host = computed(function, args, kwargs)
+            if host is None and name in DECIDES:
+                host = decided(DECIDES[name], args, target)
     if is_tensor(host) and not host.is_cuda and host.shape == target.shape:
         setattr(target, HOST, host)
     elif hasattr(target, HOST):
@@ -189,6 +199,15 @@ def computed(function, args, kwargs):
     result = function(*there, **named)
     # An assignment to elements returns nothing.
     return there[0] if result is None else result
+
+
+def decided(value, operands, target):
+    """The result of an operator if one of the operands is known to be this value, which decides."""
+    for operand in operands:
+        host = hosted(operand)
+        if is_tensor(host) and (host.dtype is boolean or not value) and (host == value).all():
+            return host.new_full(target.shape, value, dtype=target.dtype)
+    return None
 
 
 def hosted(value):

@@ -200,7 +200,10 @@ impl Program {
             .envs(assumed.variables())
             .envs(device.variables())
             // It times kernels. What it learns here must not reach a real GPU.
-            .env("TORCHINDUCTOR_CACHE_DIR", self.kernels.path().join("inductor"))
+            .env(
+                "TORCHINDUCTOR_CACHE_DIR",
+                self.kernels.path().join("inductor"),
+            )
             .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"));
         let standins = standins::folder();
         if let Some(folder) = &standins {
