@@ -155,7 +155,7 @@ impl Replayed<'_> {
     pub fn snapshot(&self, workload: &dyn Workload) -> anyhow::Result<Snapshot> {
         const REFERENCE: &str = "pytorch";
         let device = SimDevice::new(&SimConfig {
-            address_policy: self.conditions.addresses,
+            addresses: self.conditions.addresses,
             ..SimConfig::with_capacity(self.conditions.capacity)
         });
         let what = || format!("{}, {}", workload.name(), self.policy);

@@ -200,7 +200,7 @@ impl StartState {
         device.follow_recording(self.placements(&segments));
         let mut allocator = PyTorch::restore(device, settings.clone(), &segments).ok()?;
         let device = allocator.driver_mut();
-        device.leave_recording(config.address_policy);
+        device.leave_recording(config.addresses);
         // Only the calls of the workload count.
         let free = config
             .capacity

@@ -25,7 +25,7 @@ impl Program {
     pub fn new(options: &Options) -> Result<Self, Box<dyn AnyError>> {
         let device = SimDevice::new(&SimConfig {
             // Addresses are used again, so that an entry about an address that outlives its block does harm.
-            address_policy: AddressPolicy::FirstFit,
+            addresses: AddressPolicy::FirstFit,
             hold_events: true,
             ..SimConfig::with_capacity(options.capacity)
         });

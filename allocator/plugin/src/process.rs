@@ -83,7 +83,7 @@ impl Process {
             .env("LD_LIBRARY_PATH", folders)
             .env("FAKE_TOTAL_BYTES", config.capacity.to_string())
             .env("FAKE_FOREIGN_BYTES", config.foreign.to_string())
-            .env("FAKE_ADDR", config.address_policy.name())
+            .env("FAKE_ADDR", config.addresses.name())
             .stdin(OwnedFd::from(theirs))
             .stdout(of_library)
             .spawn()

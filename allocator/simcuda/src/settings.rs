@@ -138,7 +138,7 @@ impl Settings {
     /// The configuration of one device, with its part of the address space.
     pub(crate) fn device(&self, ordinal: u32) -> SimConfig {
         let first = self.device.address_base;
-        let base = first.unwrap_or(self.device.address_policy.base());
+        let base = first.unwrap_or(self.device.addresses.base());
         let own = base.saturating_add(u64::from(ordinal) << SPAN_BITS);
         SimConfig {
             address_base: if ordinal == 0 { first } else { Some(own) },

@@ -52,7 +52,7 @@ pub struct SimConfig {
     /// Bytes held by other processes.
     pub foreign: u64,
     /// Where allocations and reservations are placed.
-    pub address_policy: AddressPolicy,
+    pub addresses: AddressPolicy,
     /// The first address, or the end of the first range if addresses grow downwards, rounded up to a
     /// multiple of 2 MiB above 0. `None` uses the policy's default.
     pub address_base: Option<u64>,
@@ -72,7 +72,7 @@ impl Default for SimConfig {
         Self {
             capacity: 80 << 30,
             foreign: 0,
-            address_policy: AddressPolicy::Up,
+            addresses: AddressPolicy::Up,
             address_base: None,
             hold_events: false,
             free_synchronizes: false,
@@ -116,8 +116,8 @@ impl SimDevice {
     pub fn new(config: &SimConfig) -> Self {
         let bare = Bare {
             memory: Memory::new(config.capacity, config.foreign),
-            addresses: AddressSpace::new(config.address_policy, config.address_base),
-            shared: pages_of(config.address_policy),
+            addresses: AddressSpace::new(config.addresses, config.address_base),
+            shared: pages_of(config.addresses),
             streams: SimStreams::new(config.hold_events),
             free_synchronizes: config.free_synchronizes,
             virtual_memory: config.virtual_memory,

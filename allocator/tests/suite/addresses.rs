@@ -59,13 +59,13 @@ fn addresses(device: &mut SimDevice) -> &mut dyn VirtualMemory {
 }
 
 /// Where the GPU and the simulated device place each range, in order.
-fn placed(path: &Path, address_policy: AddressPolicy) -> Vec<(DeviceAddr, DeviceAddr)> {
+fn placed(path: &Path, policy: AddressPolicy) -> Vec<(DeviceAddr, DeviceAddr)> {
     let text = fs::read_to_string(path).unwrap();
     let mut calls = text.lines().skip(1).filter_map(Call::parse);
     let context = calls.next().unwrap();
     assert_eq!(context.verb, "context", "{}", path.display());
     let mut device = SimDevice::new(&SimConfig {
-        address_policy,
+        addresses: policy,
         address_base: Some(context.addr.0),
         ..SimConfig::with_capacity(1 << 40)
     });
@@ -123,7 +123,7 @@ fn five_thousand_expandable_segments_find_addresses_below_each_other() {
     const RESERVATIONS: u64 = 5_000;
     let settings = Settings::from_conf("expandable_segments:True").unwrap();
     let device = SimDevice::new(&SimConfig {
-        address_policy: AddressPolicy::Down,
+        addresses: AddressPolicy::Down,
         foreign: (80 << 30) - (128 << 20),
         ..SimConfig::with_capacity(80 << 30)
     });

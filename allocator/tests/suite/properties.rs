@@ -98,9 +98,9 @@ fn for_all(ops: impl Strategy<Value = Vec<TestOp>>, test: impl Fn(&[TestOp])) {
 }
 
 /// A device on which few 84 MiB blocks fit and events stay pending until completed.
-fn tight(address_policy: AddressPolicy) -> SimConfig {
+fn tight(addresses: AddressPolicy) -> SimConfig {
     SimConfig {
-        address_policy,
+        addresses,
         hold_events: true,
         ..SimConfig::with_capacity(384 << 20)
     }

@@ -49,7 +49,7 @@ fn draw(seed: u64, number: u64) -> (Subject, Vec<TestOp>) {
     let mut all = subjects();
     let mut subject = all.swap_remove(choose(all.len()));
     subject.device = SimConfig {
-        address_policy: AddressPolicy::ALL[choose(AddressPolicy::ALL.len())],
+        addresses: AddressPolicy::ALL[choose(AddressPolicy::ALL.len())],
         hold_events: choose(4) > 0,
         ..subject.device
     };

@@ -180,7 +180,7 @@ impl Cell<'_> {
         };
         let config = SimConfig {
             foreign: others,
-            address_policy: addresses,
+            addresses,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
         };

@@ -79,7 +79,7 @@ fn by_reference(
         .started_with(conf)
         .unwrap();
     let config = SimConfig {
-        address_policy: recording.address_policy().unwrap_or_default(),
+        addresses: recording.address_policy().unwrap_or_default(),
         ..SimConfig::with_capacity(capacity)
     };
     let start = workload.start().map(AsRef::as_ref);

@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn allocations_that_share_a_page_count_as_one() {
         let config = SimConfig {
-            address_policy: AddressPolicy::Cuda,
+            addresses: AddressPolicy::Cuda,
             ..SimConfig::default()
         };
         let mut device = Tap::over(SimDevice::new(&config), HeldMemory::new(PAGE));

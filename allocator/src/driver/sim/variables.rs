@@ -35,7 +35,7 @@ impl SimConfig {
         let number = |name| variables.parse(name, str::parse::<u64>);
         config.capacity = amount("TOTAL_BYTES")?.unwrap_or(config.capacity);
         config.foreign = amount("FOREIGN_BYTES")?.unwrap_or(0);
-        config.address_policy = variables.parse("ADDR", str::parse)?.unwrap_or_default();
+        config.addresses = variables.parse("ADDR", str::parse)?.unwrap_or_default();
         config.address_base = amount("ADDR_BASE")?;
         config.hold_events = number("HOLD_EVENTS")?.is_some_and(|on| on != 0);
         config.free_synchronizes = number("FREE_SYNCS")?.is_some_and(|on| on != 0);

@@ -49,7 +49,7 @@ impl Case {
             ["release", release] => self.release = Some(release.parse().unwrap()),
             ["capacity", bytes] => self.device.capacity = amount(bytes),
             ["held"] => self.device.hold_events = true,
-            ["reuses-addresses"] => self.device.address_policy = AddressPolicy::FirstFit,
+            ["reuses-addresses"] => self.device.addresses = AddressPolicy::FirstFit,
             ["no-virtual-memory"] => self.device.virtual_memory = false,
             ["names"] => self.names_only = true,
             ["plan", bytes, on, until] => {
@@ -79,7 +79,7 @@ impl Case {
 
     /// The first address of the device.
     pub fn base(&self) -> DeviceAddr {
-        DeviceAddr(self.device.address_policy.base())
+        DeviceAddr(self.device.addresses.base())
     }
 
     fn foresight(&self) -> Lifetimes {

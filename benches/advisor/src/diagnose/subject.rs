@@ -46,7 +46,7 @@ impl Subject<'_> {
         capacity: u64,
     ) -> anyhow::Result<PyTorch<SimDevice>> {
         let config = SimConfig {
-            address_policy: self.conditions.addresses,
+            addresses: self.conditions.addresses,
             ..SimConfig::with_capacity(capacity)
         };
         let settings = Settings::of_release(self.conditions.release).started_with(conf);

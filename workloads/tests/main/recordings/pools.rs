@@ -33,7 +33,7 @@ impl Program {
     fn new(seed: u64) -> Self {
         let settings = Settings::from_conf("").unwrap();
         let config = SimConfig {
-            address_policy: AddressPolicy::FirstFit,
+            addresses: AddressPolicy::FirstFit,
             ..SimConfig::with_capacity(64 << 30)
         };
         let mut allocator = PyTorch::new(SimDevice::new(&config), settings);

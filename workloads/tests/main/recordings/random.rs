@@ -64,7 +64,7 @@ impl Program {
     pub fn new(kind: Kind, seed: u64) -> Self {
         let config = SimConfig {
             hold_events: kind.streams > 1,
-            address_policy: kind.addresses,
+            addresses: kind.addresses,
             ..SimConfig::with_capacity(kind.memory)
         };
         let settings = Settings::of_release(kind.release)
