@@ -93,7 +93,9 @@ class Baseline:
         before = read(self.report_path) if self.report_path.exists() else None
         old = before and Conditions.of(before) == conditions and before["tests"].get(test)
         if not old:
-            return [f"{self.report_path} has no lines of this test, so what grew is unknown."]
+            holders = [Holder(*it) for it in found["holders"]]
+            unknown = f"What grew is unknown, as {self.report_path.name} does not have the test."
+            return [unknown, *_limits.largest(holders)]
         return grown(old, found)
 
     def update(self, report: Mapping[str, Any]) -> None:

@@ -22,6 +22,8 @@ OF_CONTEXT = 512 << 20
 
 SIMULATED_CUDA = "`pip install torch --index-url https://download.pytorch.org/whl/cu126`"
 _LACKING = {
+    "not_installed": "the simulated GPU is not installed; `pip install coalesce-gpu` brings it, on "
+    "Linux with x86-64",
     "cpu_only": "PyTorch {torch} is built for the CPU alone; one for CUDA needs no GPU: "
     + SIMULATED_CUDA,
     "rocm": "PyTorch {torch} is built for AMD's ROCm, and the simulated GPU is one of NVIDIA's",
@@ -86,12 +88,13 @@ def start(device: str, *, simulated: bool) -> Device:
 
     Raises CoalesceError if PyTorch is imported already, or if there is no such device.
     """
+    standins = _standins() if simulated else None
     if simulated:
-        variables = {**_variables(device), "COALESCE_FITS_STANDINS": str(_standins())}
-        if "torch" in sys.modules and not is_started():
+        variables = {**_variables(device), "COALESCE_FITS_STANDINS": str(standins or "")}
+        if sys.modules.get("torch") is not None and not is_started():
             raise CoalesceError(
-                "PyTorch was imported before the simulated GPU was there; import it later. In pytest, "
-                "another plugin did so, which `-p no:NAME` leaves out"
+                "PyTorch was imported before the simulated GPU was there; import it later. In "
+                "pytest, another plugin did so, which `-p no:NAME` leaves out"
             )
         os.environ.update(variables)
         # Hides the devices of PyTorch, too.
@@ -103,6 +106,8 @@ def start(device: str, *, simulated: bool) -> Device:
     folder = torch_folder()
     built = {} if folder is None else gpu.built(folder)
     lacks = gpu.lacks_cuda(built) if simulated and folder is not None else None
+    if simulated and standins is None:
+        lacks = "not_installed"
     return Device(device if simulated else "", built.get("__version__"), lacks)
 
 
@@ -157,17 +162,15 @@ def _typed(name: str) -> str:
     return "".join(filter(str.isalnum, name)).lower()
 
 
-def _standins() -> Path:
-    """The folder with the simulated GPU, where `coalesce fits` finds it."""
+def _standins() -> Optional[Path]:
+    """The folder with the simulated GPU, where `coalesce fits` finds it; None if it is not there."""
     named = os.environ.get("COALESCE_STANDINS")
-    beside = Path(_program.find()).resolve().parent.parent / "share" / "coalesce" / "standins"
-    folder = Path(named) if named else beside
-    if not (folder / "libcuda.so.1").is_file():
-        raise CoalesceError(
-            f"the simulated GPU is not in {folder}; `pip install coalesce-gpu` brings it, on Linux "
-            "with x86-64"
-        )
-    return folder.resolve()
+    try:
+        beside = Path(_program.find()).resolve().parent.parent / "share" / "coalesce" / "standins"
+    except CoalesceError:
+        return None
+    folder = Path(named).resolve() if named else beside
+    return folder if (folder / "libcuda.so.1").is_file() else None
 
 
 def torch_folder() -> Optional[Path]:

@@ -22,7 +22,7 @@ class Usage:
         self.peaks = peaks
         """Bytes, by kind."""
         self.values = values
-        """How often each line read values that only a GPU computes."""
+        """How often each line read values that only a GPU computes, or selected by them."""
         self.ooms = ooms
         """Failed requests."""
         self.processes = 0

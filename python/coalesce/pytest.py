@@ -338,7 +338,7 @@ def _of_values(values: Dict[str, int]) -> str:
     lines = [f"  {line} ({times}×)" for line, times in list(values.items())[:MOST_LINES]]
     return "\n".join(
         [
-            "The GPU is simulated and computes nothing: these lines read zeros.",
+            "The GPU is simulated and computes nothing: these lines read zeros, or select by them.",
             *lines,
             "Check shapes and memory only, or mark the test with @pytest.mark.real_gpu.",
         ]

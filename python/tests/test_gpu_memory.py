@@ -121,25 +121,24 @@ def test_leaks():
 SAID = [
     "GPU memory: on a simulated l4, PyTorch *",
     "*ERROR at teardown of test_leaks*",
-    "GPU memory (simulated l4): 2.00 MiB that the test requested lives after it, above the limit of "
-    "1.00 MiB",
+    "GPU memory (simulated l4): 2.00 MiB that the test requested lives after it, above the limit *",
     "* 2.00 MiB  test_memory.py:10 in mebibytes: return torch.empty(*) (1 block)",
     "*_ test_large _*",
     "GPU memory (simulated l4): reserved 60.00 MiB at its peak, 10.00 MiB above the limit of "
     "50.00 MiB",
-    "Reason: the program. Its tensors request 60.00 MiB, so that no allocator could stay below the *",
+    "Reason: the program. Its tensors request 60.00 MiB, so that no allocator could stay below *",
     "Largest holders (requested, at the peak)",
     "* 60.00 MiB  test_memory.py:10 in mebibytes: return torch.empty(*) (3 blocks)",
     "*_ test_reserves _*",
     "GPU memory (simulated l4): reserved 42.00 MiB at its peak, * above the limit of 40.05 MiB",
     "*_ test_wastes _*",
-    "GPU memory (simulated l4): reserved 20.00 MiB for 2.00 MiB requested: 90.0 % waste, above the *",
-    "Reason: the allocator. Of 20.00 MiB that it reserved, tensors request 2.00 MiB; beside them, *",
+    "GPU memory (simulated l4): reserved 20.00 MiB for 2.00 MiB requested: 90.0 % waste, above *",
+    "Reason: the allocator. Of 20.00 MiB that it reserved, tensors request 2.00 MiB; beside *",
     "*_ TestClass.test_each?26? _*",
     "*_ test_reads _*",
     ">       assert torch.ones(2, *",
     "*- GPU memory -*",
-    "The GPU is simulated and computes nothing: these lines read zeros.",
+    "The GPU is simulated and computes nothing: these lines read zeros, or *",
     "  *test_memory.py:83 (1×)",
     "*_ test_runs_out_of_memory _*",
     ">       mebibytes(1 << 20)",
@@ -243,7 +242,7 @@ def test_growth_against_the_baseline_names_the_line(pytester, run):
     grown = "+4.00 MiB (+4,194,304 bytes)"
     result.stdout.fnmatch_lines(
         [
-            f"GPU memory (simulated h100): requested * at its peak, {grown} above what memory.txt *",
+            f"*: requested * at its peak, {grown} above what memory.txt accepts",
             f"{grown}  model.py:12 in forward: self.kept = hidden * 2 (0 → 4 blocks)",
             f"{grown}  category *",
         ]

@@ -1,4 +1,4 @@
-"""The pytest plugin where there is no PyTorch that can use a GPU. test_gpu_memory.py has the rest."""
+"""The pytest plugin where no PyTorch can use a GPU. test_gpu_memory.py has the rest."""
 
 import json
 import sys
@@ -64,6 +64,15 @@ def test_a_torch_for_the_cpu_is_named(pytester):
     result.stderr.fnmatch_lines(
         ["*--gpu-memory-simulate: PyTorch 2.11.0+cpu is built for the CPU *"]
     )
+
+
+def test_a_machine_without_the_simulated_gpu_is_named(pytester, monkeypatch):
+    monkeypatch.setenv("COALESCE_STANDINS", str(pytester.path))
+    pytester.mkpydir("torch").joinpath("version.py").write_text("__version__ = '2.11.0'")
+    pytester.makepyfile(TEST)
+    result = run(pytester, "--gpu-memory")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["not measured: the simulated GPU is not installed; *"])
 
 
 def test_what_is_typed_wrongly_is_named(pytester):

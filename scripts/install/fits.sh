@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# fits.sh [WHEEL]: runs `coalesce fits` beside PyTorch wheels from PyPI, for CUDA 12 and 13, as the Python package installs it.
+# fits.sh [WHEEL]: runs `coalesce fits` and the pytest plugin beside PyTorch wheels from PyPI, for CUDA 12 and 13, as the Python
+# package installs them.
 #
 # Without WHEEL, builds it. Downloads gigabytes. Each program of programs/ must get an answer that names the release. A PyTorch
-# that cannot be used, and none at all, must be named in one sentence.
+# that cannot be used, and none at all, must be named in one sentence. The programs must request what memory.txt beside them accepts.
 set -euo pipefail
 wheel=${1:+$(realpath "$1")}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,12 +28,16 @@ install() {
   uv pip install --quiet --no-cache --python "$scratch/venv" "$wheel" "$@"
 }
 # With nothing of this shell.
-fits() { env -i HOME="$scratch" PATH="$scratch/venv/bin:/usr/bin:/bin" coalesce --quiet fits --device l4 "$@"; }
+clean() { env -i HOME="$scratch" PATH="$scratch/venv/bin:/usr/bin:/bin" "$@"; }
+fits() { clean coalesce --quiet fits --device l4 "$@"; }
 passed=0
 cd "$scratch"
 for release in 2.8.0 2.15.0; do
-  install "torch==$release" numpy
-  for program in "$here"/programs/*.py; do
+  install "torch==$release" numpy pytest pytest-xdist
+  clean pytest -q -p no:cacheprovider "$here/../../python/tests/test_gpu_memory.py"
+  clean pytest -q -p no:cacheprovider --rootdir "$here/programs" --gpu-memory --gpu-memory-baseline "$here/programs/memory.txt" "$here/programs"
+  passed=$((passed + 2))
+  for program in "$here"/programs/{convolutions,spawned,transformer}.py; do
     fits --json=answer.json -- python "$program" >text
     python3 - "$release" text <<'PY'
 import json, sys

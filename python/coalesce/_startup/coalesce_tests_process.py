@@ -24,7 +24,7 @@ tester = process = None
 lacking = None
 # The peaks, once CUDA is initialized.
 peaks = None
-# How often each line of the program read values that only a GPU computes.
+# How often each line of the program read values that only a GPU computes, or selected by them.
 values = {}
 
 
@@ -61,7 +61,7 @@ def imported(torch):
 
 
 def note(kind, line):
-    if kind == "values":
+    if kind in ("values", "shapes"):
         values[line] = values.get(line, 0) + 1
 
 
