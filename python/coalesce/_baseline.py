@@ -70,15 +70,18 @@ class Baseline:
         """The report of the run that wrote the baseline. Without it, growth has no lines."""
         return self.path.with_name(self.path.name + ".json")
 
-    def growth(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> Optional[str]:
-        """What is to be said if a test needs more than accepted."""
+    def accepts(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> bool:
+        """Whether a test is new or requests no more than before."""
         accepted = self.lines.get((test, conditions))
         if accepted is None:
-            return None
-        more = found["peak_requested_bytes"] - accepted.requested
+            return True
         allowed = 0.0 if found["is_simulated"] else accepted.requested * TOLERANCE_PERCENT / 100
-        if more <= allowed:
-            return None
+        return bool(found["peak_requested_bytes"] - accepted.requested <= allowed)
+
+    def growth(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> str:
+        """What is to be said of a test that requests more."""
+        accepted = self.lines[test, conditions]
+        more = found["peak_requested_bytes"] - accepted.requested
         reserved = found["peak_reserved_bytes"]
         return "\n".join(
             [

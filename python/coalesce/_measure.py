@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -47,7 +48,10 @@ class Usage:
         if self.snapshot is None:
             return {}
         try:
-            found = _program.run("diff", [self.snapshot, self.snapshot], {}).json
+            with tempfile.TemporaryDirectory(prefix="coalesce-") as folder:
+                path = Path(folder, "snapshot.pickle")
+                path.write_bytes(pickle.dumps(self.snapshot))
+                found = _program.run("diff", [path, path], {}).json
         except (CoalesceError, OSError):
             return {}
         return {

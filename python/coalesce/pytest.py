@@ -204,9 +204,9 @@ class Plugin:
             self._fail([*problems, *_limits.explained(usage, peak)])
         if self.baseline is not None and not self.config.option.gpu_memory_update:
             conditions = Conditions.of({"torch": self.device.torch, **self._entry})
-            growth = self.baseline.growth(item.nodeid, conditions, self._entry)
-            if growth:
-                self._fail([growth])
+            if not self.baseline.accepts(item.nodeid, conditions, self._entry):
+                self._entry.update(usage.replayed())
+                self._fail([self.baseline.growth(item.nodeid, conditions, self._entry)])
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -285,7 +285,7 @@ class Plugin:
             "processes": usage.processes,
             "values": usage.values,
             "holders": [list(it) for it in _baseline.kept(usage.holders)],
-            **(usage.replayed() if self._is_detailed else {}),
+            **(usage.replayed() if self.config.option.gpu_memory_update else {}),
         }
         return usage
 

@@ -152,17 +152,23 @@ def test_a_baseline_has_one_line_for_each_test_and_accepts_it(tmp_path):
     assert rows == ["2.11 h100 2,097,152 4,194,304 a", "2.11 h100 3,145,728 4,194,304 b"]
     baseline = _baseline.Baseline(path)
     here = _baseline.Conditions("2.11", "h100")
-    assert baseline.growth("a", here, BEFORE) is None
-    assert baseline.growth("new", here, AFTER) is None
-    assert baseline.growth("a", here._replace(torch="2.12"), AFTER) is None
+    assert baseline.accepts("a", here, BEFORE)
+    assert baseline.accepts("new", here, AFTER)
+    assert baseline.accepts("a", here._replace(torch="2.12"), AFTER)
+    assert not baseline.accepts("a", here, AFTER)
     said = baseline.growth("a", here, AFTER)
     assert "requested 3.00 MiB at its peak, +1.00 MiB (+1,048,576 bytes) above" in said
     grown = "+1.00 MiB (+1,048,576 bytes)  m.py:6 in forward: self.kept = x (0 → 1 block)"
     assert said.splitlines()[-1] == grown
     # On a real GPU, libraries choose workspaces by what they measure.
-    real = {**BEFORE, "is_simulated": False, "peak_requested_bytes": 2 * MIB + 1}
-    assert baseline.growth("a", here, real) is None
-    assert baseline.growth("a", here, {**real, "is_simulated": True}) is not None
+    more = {**BEFORE, "peak_requested_bytes": 2 * MIB + 1}
+    assert not baseline.accepts("a", here, more)
+    assert baseline.accepts("a", here, {**more, "is_simulated": False})
+    # Without the report beside the file, the largest holders are said.
+    baseline.report_path.unlink()
+    *_, unknown, _, largest, _ = baseline.growth("a", here, AFTER).splitlines()
+    assert unknown == "What grew is unknown, as memory.txt.json does not have the test."
+    assert largest == "    2.00 MiB  m.py:5 in forward: x = a(x) (2 blocks)"
 
 
 def test_the_table_for_a_pull_request(tmp_path, capsys):
