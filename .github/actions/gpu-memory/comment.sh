@@ -16,9 +16,9 @@ if [ -z "$number" ]; then
   echo "no open pull request has $SHA as its head"
   exit
 fi
-main=$(gh api --method GET "$api/actions/workflows/$WORKFLOW/runs" -f branch="$MAIN" -f status=success -f event=push \
+accepted=$(gh api --method GET "$api/actions/workflows/$WORKFLOW/runs" -f branch="$MAIN" -f status=success -f event=push \
   -f per_page=1 --jq '.workflow_runs[].id')
-for run in "$main" "$RUN"; do
+for run in "$accepted" "$RUN"; do
   if [ -z "$run" ] || ! gh run download "$run" --repo "$GITHUB_REPOSITORY" --name "$ARTIFACT" --dir "$scratch/$run"; then
     echo "::notice::no artifact $ARTIFACT in ${run:-any run on $MAIN}, so there is nothing to compare"
     exit
@@ -26,7 +26,7 @@ for run in "$main" "$RUN"; do
 done
 {
   echo "$mark"
-  PYTHONPATH=$package python3 -m coalesce.compare_tests "$scratch/$main/gpu-memory.json" "$scratch/$RUN/gpu-memory.json"
+  PYTHONPATH=$package python3 -m coalesce.compare_tests "$scratch/$accepted/gpu-memory.json" "$scratch/$RUN/gpu-memory.json"
 } >"$scratch/body"
 comment=$(gh api --paginate "$api/issues/$number/comments" \
   --jq ".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$mark\"))) | .id" | head -n 1)
