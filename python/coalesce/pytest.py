@@ -197,16 +197,14 @@ class Plugin:
             raise
         usage = self._end(snapshot=self._is_detailed)
         problems = [text for limit in limits if (text := limit.problem(usage))]
+        said = [*problems, *self._growth(item, usage)]
         if problems:
             if usage.snapshot is None:
                 usage.snapshot = self.meter.now(snapshot=True).snapshot
             peak = next((it for it in limits if isinstance(it, PeakLimit)), None)
-            self._fail([*problems, *_limits.explained(usage, peak)])
-        if self.baseline is not None and not self.config.option.gpu_memory_update:
-            conditions = Conditions.of({"torch": self.device.torch, **self._entry})
-            if not self.baseline.accepts(item.nodeid, conditions, self._entry):
-                self._entry.update(usage.replayed())
-                self._fail([self.baseline.growth(item.nodeid, conditions, self._entry)])
+            said += _limits.explained(usage, peak)
+        if said:
+            self._fail(said)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -274,6 +272,16 @@ class Plugin:
     def _fail(self, text: List[str]) -> None:
         pytest.fail("\n".join([f"GPU memory ({self.device}): {text[0]}", *text[1:]]), pytrace=False)
 
+    def _growth(self, item: pytest.Item, usage: Usage) -> List[str]:
+        """What is said if the test requests more than the baseline accepts."""
+        if self.baseline is None or self.config.option.gpu_memory_update:
+            return []
+        conditions = Conditions.of({"torch": self.device.torch, **self._entry})
+        if self.baseline.accepts(item.nodeid, conditions, self._entry):
+            return []
+        self._entry.update(usage.replayed())
+        return [self.baseline.growth(item.nodeid, conditions, self._entry)]
+
     def _end(self, *, snapshot: bool) -> Usage:
         """Ends the measurement of a test, and keeps what is reported of it."""
         usage = self.meter.end(snapshot=snapshot)
@@ -305,7 +313,8 @@ class Plugin:
         kind = "simulated " if self.device.is_simulated else ""
         used = [(it, test) for test, it in self.tests.items() if it["peak_reserved_bytes"]]
         used.sort(key=lambda row: -row[0]["peak_reserved_bytes"])
-        found = [f"{len(used)} tests used the GPU ({kind}{report['device']})"]
+        tests = "1 test" if len(used) == 1 else f"{len(used)} tests"
+        found = [f"{tests} used the GPU ({kind}{report['device']})"]
         if self.config.option.gpu_memory and used:
             found.append(f"{'reserved':>12}{'requested':>12}  test")
             for it, test in used[:MOST_ROWS]:

@@ -247,6 +247,17 @@ def test_growth_against_the_baseline_names_the_line(pytester, run):
             f"{grown}  category *",
         ]
     )
+    limit = "import pytest\npytestmark = pytest.mark.limit_gpu_memory('30 MiB')\n"
+    pytester.makepyfile(test_train=limit + TRAIN)
+    run(baseline).stdout.fnmatch_lines(
+        [
+            "GPU memory (simulated h100): reserved * above the limit of 30.00 MiB",
+            f"requested * at its peak, {grown} above what memory.txt accepts",
+            f"{grown}  model.py:12 in forward: *",
+            "Reason: the program. *",
+        ]
+    )
+    pytester.makepyfile(test_train=TRAIN)
     run(baseline, "--gpu-memory-update").assert_outcomes(passed=1)
     pytester.makepyfile(model=MODEL)
     result = run(baseline)
