@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
-def _amount(count: Optional[int]) -> str:
+def amount(count: Optional[int]) -> str:
     if count is None:
         return "not found in time"
     for name, size in UNITS:
@@ -19,8 +19,8 @@ def _row(row: Dict[str, Any]) -> str:
     marks = {"current": row["is_present"], "advised": row["is_advised"]}
     cells = [
         row["conf"] or "default settings",
-        _amount(row["least_capacity_bytes"]),
-        _amount(row["peak_reserved_bytes"]),
+        amount(row["least_capacity_bytes"]),
+        amount(row["peak_reserved_bytes"]),
         ", ".join(mark for mark, holds in marks.items() if holds),
     ]
     return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"

@@ -50,7 +50,7 @@ def _lines_of(error: BaseException, explain: Explain) -> List[str]:
         if hasattr(one, _LINES):
             lines = getattr(one, _LINES)
             return lines
-    cause = next(filter(_is_out_of_memory, _chain(error)), None)
+    cause = next(filter(is_out_of_memory, _chain(error)), None)
     if cause is None:
         return []
     lines = [f"coalesce: {printable(line)}" for line in explain(cause)]
@@ -67,6 +67,6 @@ def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)

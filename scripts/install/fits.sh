@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# fits.sh [WHEEL]: runs `coalesce fits` beside PyTorch wheels from PyPI, for CUDA 12 and 13, as the Python package installs it.
+# fits.sh [WHEEL]: runs `coalesce fits` and the pytest plugin beside PyTorch wheels from PyPI, for CUDA 12 and 13, as the Python
+# package installs them.
 #
 # Without WHEEL, builds it. Downloads gigabytes. Each program of programs/ must get an answer that names the release. A PyTorch
-# that cannot be used, and none at all, must be named in one sentence.
+# that cannot be used, and none at all, must be named in one sentence. The programs must request what memory.txt beside them accepts.
 #
 # One release is installed as pip does. The other comes without NVIDIA's packages, as the stand-ins take their place.
 set -euo pipefail
@@ -35,11 +36,12 @@ pytorch_alone() {
     filelock typing-extensions sympy networkx jinja2 fsspec setuptools
 }
 # With nothing of this shell.
-fits() { env -i HOME="$scratch" PATH="$scratch/venv/bin:/usr/bin:/bin" coalesce --quiet fits --device l4 "$@"; }
+clean() { env -i HOME="$scratch" PATH="$scratch/venv/bin:/usr/bin:/bin" "$@"; }
+fits() { clean coalesce --quiet fits --device l4 "$@"; }
 passed=0
 cd "$scratch"
 for release in 2.8.0 2.15.0; do
-  install numpy
+  install numpy pytest pytest-xdist
   # NVIDIA's packages take 5 GB, and more while they are unpacked.
   free=$(df --output=avail -k "$scratch" | tail -n 1)
   if [ "$release" = 2.8.0 ]; then
@@ -50,7 +52,11 @@ for release in 2.8.0 2.15.0; do
   else
     uv pip install --quiet --no-cache --python "$scratch/venv" "torch==$release"
   fi
-  for program in "$here"/programs/*.py; do
+  clean pytest -q -p no:cacheprovider "$here/../../python/tests/test_gpu_memory.py"
+  clean pytest -q -p no:cacheprovider --rootdir "$here/programs" --gpu-memory \
+    --gpu-memory-baseline "$here/programs/memory.txt" "$here/programs"
+  passed=$((passed + 2))
+  for program in "$here"/programs/{convolutions,spawned,transformer}.py; do
     fits --json=answer.json -- python "$program" >text
     python3 - "$release" text <<'PY'
 import json, sys

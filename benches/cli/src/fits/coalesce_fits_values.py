@@ -72,6 +72,8 @@ class Values(TorchFunctionMode):
         self.simulated.fakecuda_set_count.argtypes = [ctypes.c_uint64]
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        # pytest shows the program's own line.
+        __tracebackhide__ = True
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
         # A property, such as the shape.

@@ -1,9 +1,12 @@
 //! Well-known GPUs.
 
 use std::str::FromStr;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 /// A GPU on the market.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 pub struct Gpu {
     /// NVIDIA's name.
     pub name: &'static str,
@@ -20,37 +23,8 @@ pub struct Gpu {
 /// liucongg/ChatGLM-Finetuning#73, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, stepfun-ai/Step-Video-T2V#8 and
 /// HiDream-ai/VAREdit#6. Capabilities are from developer.nvidia.com/cuda-gpus, multiprocessors from NVIDIA's descriptions of the
 /// architectures.
-pub const GPUS: [Gpu; 15] = [
-    gpu("RTX 3080", 9.78, (8, 6), 68),
-    gpu("T4", 14.75, (7, 5), 40),
-    gpu("V100 16 GB", 15.78, (7, 0), 80),
-    gpu("A10", 21.99, (8, 6), 72),
-    gpu("L4", 22.03, (8, 9), 58),
-    gpu("A30", 23.53, (8, 0), 56),
-    gpu("RTX 4090", 23.64, (8, 9), 128),
-    gpu("RTX 3090", 23.70, (8, 6), 82),
-    gpu("V100 32 GB", 31.74, (7, 0), 80),
-    gpu("A100 40 GB", 39.50, (8, 0), 108),
-    gpu("L40", 44.40, (8, 9), 142),
-    gpu("L40S", 44.42, (8, 9), 142),
-    gpu("H100", 79.18, (9, 0), 132),
-    gpu("A100", 79.25, (8, 0), 108),
-    gpu("H200", 139.80, (9, 0), 132),
-];
-
-const fn gpu(
-    name: &'static str,
-    memory_gib: f64,
-    capability: (u32, u32),
-    multiprocessors: u32,
-) -> Gpu {
-    Gpu {
-        name,
-        memory_gib,
-        capability,
-        multiprocessors,
-    }
-}
+pub static GPUS: LazyLock<Vec<Gpu>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("gpus.json")).unwrap_or_default());
 
 impl Gpu {
     /// Bytes of memory as PyTorch reports them.
@@ -79,10 +53,23 @@ impl FromStr for Gpu {
     /// Capitals, spaces and hyphens do not matter.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted = typed(text);
-        let found = GPUS.into_iter().find(|gpu| typed(gpu.name) == wanted);
-        found.ok_or_else(|| {
-            let known = GPUS.map(Gpu::flag).join(", ");
-            format!("expected one of {known}; or give --memory")
+        let found = GPUS.iter().find(|gpu| typed(gpu.name) == wanted);
+        found.copied().ok_or_else(|| {
+            let known: Vec<String> = GPUS.iter().copied().map(Gpu::flag).collect();
+            format!("expected one of {}; or give --memory", known.join(", "))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gpu_of_the_table_is_found_by_the_name_that_people_type() {
+        assert!(!GPUS.is_empty());
+        for &gpu in GPUS.iter() {
+            assert_eq!(gpu.flag().parse(), Ok(gpu));
+        }
     }
 }

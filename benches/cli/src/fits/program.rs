@@ -19,13 +19,17 @@ use super::standins;
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 4] = [
+const MODULES: [(&str, &str); 5] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
         include_str!("coalesce_fits_steps.py"),
     ),
     ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
+    (
+        "coalesce_fits_peaks.py",
+        include_str!("coalesce_fits_peaks.py"),
+    ),
     (
         "coalesce_fits_values.py",
         include_str!("coalesce_fits_values.py"),

@@ -10,15 +10,14 @@ earlier epochs that ended this way showed nothing new, or if a checkpoint follow
 
 import atexit
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
 
 import coalesce_fits_gpu
+from coalesce_fits_gpu import After
+from coalesce_fits_peaks import Peaks
 from coalesce_fits_steps import Epochs, Steps
 
 FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
@@ -31,41 +30,6 @@ MOST_EVENTS = 20_000_000
 
 # Ends the process at once.
 EXIT = os._exit
-
-# Functions of torch._C with which programs reset the peaks.
-RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
-
-
-class After(importlib.abc.MetaPathFinder):
-    """Calls a function with a module once it is imported, another with its folder before that, and
-    a third if there is none."""
-
-    def __init__(self, module, then, before=lambda folder: None, otherwise=lambda: None):
-        self.module = module
-        self.then = then
-        self.before = before
-        self.otherwise = otherwise
-
-    def find_spec(self, name, path, target=None):
-        if name != self.module:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        # Some only ask whether there is such a module, and import it later.
-        sys.meta_path.insert(0, self)
-        if spec is None:
-            self.otherwise()
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_then(module):
-                sys.meta_path.remove(self)
-                self.before(Path(spec.origin).parent)
-                execute(module)
-                self.then(module)
-
-            spec.loader.exec_module = execute_then
-        return spec
 
 
 class Watch:
@@ -81,8 +45,7 @@ class Watch:
         self.epochs = Epochs(self.steps)
         self.finished = False
         self.ended = "program"
-        # Bytes.
-        self.peaks = {"reserved": 0, "requested": 0}
+        self.peaks = Peaks(torch)
         # Calls after which the memory of a real GPU may differ: their number by kind and line.
         self.calls = {"values": {}, "shapes": {}, "workspaces": {}}
         values = importlib.import_module("coalesce_fits_values")
@@ -100,8 +63,7 @@ class Watch:
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.stepped)
         self.epochs.begin()
-        for name in RESETS:
-            self.keep_peaks(name)
+        self.peaks.keep()
         print_error = sys.excepthook
 
         def failed(kind, error, trace):
@@ -115,22 +77,6 @@ class Watch:
         """Notes a call after which the memory of a real GPU may differ."""
         line = self.line()
         self.calls[kind][line] = self.calls[kind].get(line, 0) + 1
-
-    def keep_peaks(self, name):
-        """Replaces a function that resets the peaks by one that notes them before."""
-        reset = getattr(self.torch._C, name, None)
-
-        def noted(*args):
-            self.note_peaks()
-            return reset(*args)
-
-        if reset is not None:
-            setattr(self.torch._C, name, noted)
-
-    def note_peaks(self):
-        stats = self.torch.cuda.memory_stats()
-        for kind, peak in self.peaks.items():
-            self.peaks[kind] = max(peak, stats.get(f"{kind}_bytes.all.peak", 0))
 
     def end_before(self, module, name):
         """Replaces a function that writes a checkpoint by one that ends the program after a short
@@ -150,8 +96,8 @@ class Watch:
             if not MOST_STEPS:
                 return
             if self.steps.equal >= REPEATS:
-                self.note_peaks()
-                if not self.epochs.end(self.peaks["reserved"]):
+                self.peaks.note()
+                if not self.epochs.end(self.peaks.bytes["reserved"]):
                     self.stop("repeats")
             elif self.steps.number >= MOST_STEPS:
                 self.stop("steps")
@@ -172,7 +118,7 @@ class Watch:
         if os.getpid() != self.process or self.finished:
             return
         self.finished = True
-        self.note_peaks()
+        self.peaks.note()
         memory = self.torch.cuda.memory
         memory._dump_snapshot(str(FOLDER / f"{self.process}.pickle"))
         self.write(memory.memory_stats().get("num_ooms", 0))
@@ -187,8 +133,8 @@ class Watch:
             self.ended,
             steps=self.steps.number,
             short_epochs=self.epochs.ended,
-            peak_reserved_bytes=self.peaks["reserved"],
-            peak_requested_bytes=self.peaks["requested"],
+            peak_reserved_bytes=self.peaks.bytes["reserved"],
+            peak_requested_bytes=self.peaks.bytes["requested"],
             ooms=ooms,
             **calls,
         )
@@ -219,15 +165,6 @@ def load_gpu(folder):
     coalesce_fits_gpu.load(version)
 
 
-def run_hidden():
-    """Runs the sitecustomize module that this one hides."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    others = [path for path in sys.path if os.path.abspath(path or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
 def no_torch():
     (FOLDER / "without_torch").write_text(sys.executable)
 
@@ -251,7 +188,7 @@ def watch_safetensors(module):
     Watch.current.end_before(module, "save_file")
 
 
-run_hidden()
+coalesce_fits_gpu.run_hidden()
 sys.meta_path[:0] = [
     After("torch", watch, load_gpu, no_torch),
     After("safetensors.torch", watch_safetensors),

@@ -1,0 +1,300 @@
+"""The pytest plugin with a PyTorch for CUDA, on the simulated GPU.
+
+pip install WHEEL torch pytest pytest-xdist && pytest python/tests/test_gpu_memory.py
+"""
+
+import json
+import re
+import unittest
+from pathlib import Path
+
+import pytest
+from coalesce import testing
+
+pytest_plugins = "pytester"
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+TESTS = """
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+def mebibytes(n):
+    return torch.empty(n << 20, dtype=torch.uint8, device="cuda")
+
+def in_process(n):
+    mebibytes(n)
+
+def forked(n):
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+    mebibytes(n)
+
+@pytest.mark.limit_gpu_memory("100 MiB", kind="requested")
+def test_small():
+    mebibytes(40)
+
+@pytest.mark.limit_gpu_memory("50 MiB")
+def test_large():
+    held = [mebibytes(20) for _ in range(3)]
+
+@pytest.mark.limit_gpu_memory("42 MB")
+def test_reserves():
+    held = [mebibytes(1), mebibytes(40)]
+
+@pytest.mark.limit_gpu_waste(10)
+def test_wastes():
+    mebibytes(2)
+
+@pytest.mark.limit_gpu_memory("25 MiB")
+class TestClass:
+    @pytest.mark.parametrize("n", [20, 26])
+    def test_each(self, n):
+        mebibytes(n)
+
+    @pytest.mark.limit_gpu_memory("26 MiB")
+    def test_own(self):
+        mebibytes(26)
+
+@pytest.fixture(scope="class")
+def shared():
+    return torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+
+class TestFixtures:
+    @pytest.mark.parametrize("n", [20, 24])
+    def test_their_tensors_count(self, n, shared, gpu_memory):
+        mebibytes(n)
+        assert gpu_memory.is_simulated
+        peak = gpu_memory.peak_requested_bytes
+        assert peak == gpu_memory.peak_allocated_bytes == (30 + n) << 20
+        first, second = gpu_memory.holders()
+        assert (first.requested_bytes, first.blocks, first.function) == (30 << 20, 1, "shared")
+        assert (second.requested_bytes, second.blocks) == (n << 20, 1)
+        assert gpu_memory.snapshot()["device_traces"]
+
+def test_resets_peaks():
+    mebibytes(60)
+    torch.cuda.reset_peak_memory_stats()
+
+def test_spawns():
+    process = multiprocessing.get_context("spawn").Process(target=in_process, args=(70,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+def test_runs_a_program():
+    code = "import torch; torch.empty(80 << 20, dtype=torch.uint8, device='cuda')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+def test_forks():
+    forked(22)
+
+def test_reads():
+    ids = torch.tensor([3, 4], device="cuda")
+    assert ids.sum().item() == 7
+    assert torch.ones(2, device="cuda").sum().item() == 2
+
+@pytest.mark.real_gpu
+def test_computes():
+    assert torch.ones(2, device="cuda").sum().item() == 2
+
+def test_runs_out_of_memory():
+    mebibytes(24)
+    mebibytes(1 << 20)
+
+@pytest.mark.limit_gpu_memory("many")
+def test_typed_wrongly():
+    pass
+
+KEPT = []
+
+@pytest.mark.limit_gpu_leaks("1 MiB")
+def test_leaks():
+    KEPT.append(mebibytes(2))
+"""
+SAID = [
+    "GPU memory: on a simulated l4, PyTorch *",
+    "*ERROR at teardown of test_leaks*",
+    "GPU memory (simulated l4): 2.00 MiB that the test requested lives after it, above the limit *",
+    "* 2.00 MiB  test_memory.py:10 in mebibytes: return torch.empty(*) (1 block)",
+    "*_ test_large _*",
+    "GPU memory (simulated l4): reserved 60.00 MiB at its peak, 10.00 MiB above the limit of "
+    "50.00 MiB",
+    "Reason: the program. Its tensors request 60.00 MiB, so that no allocator could stay below *",
+    "Largest holders (requested, at the peak)",
+    "* 60.00 MiB  test_memory.py:10 in mebibytes: return torch.empty(*) (3 blocks)",
+    "*_ test_reserves _*",
+    "GPU memory (simulated l4): reserved 42.00 MiB at its peak, * above the limit of 40.05 MiB",
+    "*_ test_wastes _*",
+    "GPU memory (simulated l4): reserved 20.00 MiB for 2.00 MiB requested: 90.0 % waste, above *",
+    "Reason: the allocator. Of 20.00 MiB that it reserved, tensors request 2.00 MiB; beside *",
+    "*_ TestClass.test_each?26? _*",
+    "*_ test_reads _*",
+    ">       assert torch.ones(2, *",
+    "*- GPU memory -*",
+    "The GPU is simulated and computes nothing: these lines read zeros, or *",
+    "  *test_memory.py:83 (1×)",
+    "*_ test_runs_out_of_memory _*",
+    ">       mebibytes(1 << 20)",
+    "*- GPU memory -*",
+    "The request alone is larger than the device: 1.00 TiB of 22.03 GiB. *",
+    "*_ test_typed_wrongly _*",
+    "@pytest.mark.limit_gpu_memory: 'many': expected an amount such as '12 GiB' or '500 MB'",
+    "16 tests used the GPU (simulated l4)",
+    "    reserved   requested  test",
+    "   80.00 MiB   80.00 MiB  test_memory.py::test_runs_a_program",
+    "   70.00 MiB   70.00 MiB  test_memory.py::test_spawns",
+    "   60.00 MiB   60.00 MiB  test_memory.py::test_large",
+    "   60.00 MiB   60.00 MiB  test_memory.py::test_resets_peaks",
+]
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Runs pytest in a process of its own, with nothing of this run."""
+    for name in ("PYTHONPATH", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    return lambda *arguments: pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+def peaks(path):
+    return {
+        test: [it[f"peak_{kind}_bytes"] for kind in ("requested", "allocated", "reserved")]
+        for test, it in json.loads(Path(path).read_text())["tests"].items()
+    }
+
+
+def test_each_test_is_measured_alone_or_in_workers(pytester, run):
+    pytester.makepyfile(test_memory=TESTS)
+    outcomes = dict(passed=10, failed=7, skipped=1, errors=1)
+    alone = run("--gpu-memory", "--gpu-memory-json=alone.json", "--gpu-memory-device=l4")
+    alone.assert_outcomes(**outcomes)
+    alone.stdout.fnmatch_lines(SAID)
+    workers = run("-n2", "--gpu-memory-json=workers.json", "--gpu-memory-device=l4")
+    workers.assert_outcomes(**outcomes)
+    assert peaks("alone.json") == peaks("workers.json")
+    assert (
+        json.loads(Path("alone.json").read_text())["tests"]["test_memory.py::test_spawns"][
+            "processes"
+        ]
+        == 1
+    )
+
+
+def test_a_crash_loses_the_figures_of_one_test_only(pytester, run):
+    pytester.makepyfile(
+        test_crash="""
+        import os
+        import torch
+
+        def test_first():
+            torch.zeros(5, device="cuda")
+
+        def test_dies():
+            torch.zeros(5, device="cuda")
+            os.abort()
+
+        def test_last():
+            torch.zeros(5, device="cuda")
+        """
+    )
+    run("-n1", "--gpu-memory-json=out.json").assert_outcomes(passed=2, failed=1)
+    assert list(peaks("out.json")) == ["test_crash.py::test_first", "test_crash.py::test_last"]
+
+
+MODEL = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(1024, 1024, device="cuda")
+
+    def forward(self, x):
+        hidden = torch.relu(self.inner(x))
+        return x + hidden
+"""
+TRAIN = """
+import torch
+from model import Block
+
+def test_train():
+    blocks = torch.nn.Sequential(*(Block() for _ in range(4)))
+    blocks(torch.zeros(256, 1024, device="cuda")).mean().backward()
+"""
+KEPT = MODEL.replace("        return x", "        self.kept = hidden * 2\n        return x")
+
+
+def test_growth_against_the_baseline_names_the_line(pytester, run):
+    pytester.makepyfile(model=MODEL, test_train=TRAIN)
+    baseline = "--gpu-memory-baseline=memory.txt"
+    run(baseline, "--gpu-memory-update").assert_outcomes(passed=1)
+    run(baseline).assert_outcomes(passed=1)
+    pytester.makepyfile(model="# A line more, so that all others move.\n" + KEPT)
+    result = run(baseline)
+    result.assert_outcomes(failed=1)
+    grown = "+4.00 MiB (+4,194,304 bytes)"
+    result.stdout.fnmatch_lines(
+        [
+            f"*: requested * at its peak, {grown} above what memory.txt accepts",
+            f"{grown}  model.py:12 in forward: self.kept = hidden * 2 (0 → 4 blocks)",
+            f"{grown}  category *",
+        ]
+    )
+    limit = "import pytest\npytestmark = pytest.mark.limit_gpu_memory('30 MiB')\n"
+    pytester.makepyfile(test_train=limit + TRAIN)
+    run(baseline).stdout.fnmatch_lines(
+        [
+            "GPU memory (simulated h100): reserved * above the limit of 30.00 MiB",
+            f"requested * at its peak, {grown} above what memory.txt accepts",
+            f"{grown}  model.py:12 in forward: *",
+            "Reason: the program. *",
+        ]
+    )
+    pytester.makepyfile(test_train=TRAIN)
+    run(baseline, "--gpu-memory-update").assert_outcomes(passed=1)
+    pytester.makepyfile(model=MODEL)
+    result = run(baseline)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["memory.txt: 0 tests are new and 1 need less than accepted *"])
+
+
+def test_a_plugin_that_imports_torch_early_is_refused(pytester, run):
+    pytester.makepyfile(early="import torch")
+    result = run("-p", "early", "--gpu-memory")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*PyTorch was imported before the simulated GPU was there; *"])
+
+
+def test_the_examples_of_the_readme(pytester, run):
+    section = README.read_text().partition("## Tests of GPU memory")[2].partition("\n## ")[0]
+    examples = re.findall(r"```python\n# (test_\w+)\.py\n(.*?)```", section, re.DOTALL)
+    assert len(examples) == 3
+    for name, text in examples:
+        pytester.path.joinpath(f"{name}.py").write_text(text)
+    result = run("--gpu-memory", "-rA")
+    assert result.ret == 0
+    for name, _ in examples:
+        result.stdout.fnmatch_lines([f"PASSED {name}.py::*"])
+
+
+testing.prepare("l4")
+
+
+class UnitTest(testing.GpuMemory, unittest.TestCase):
+    def test_a_block_within_its_limit_passes_and_another_is_explained(self):
+        import torch
+
+        with self.limit_gpu_memory("20 MiB"):
+            torch.empty(20 << 20, dtype=torch.uint8, device="cuda")
+        with self.assertRaisesRegex(
+            AssertionError, r"reserved 22.00 MiB at its peak, 2.00 MiB abov"
+        ):
+            with self.limit_gpu_memory("20 MiB"):
+                torch.empty(22 << 20, dtype=torch.uint8, device="cuda")
