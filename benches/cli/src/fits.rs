@@ -70,6 +70,9 @@ pub struct Args {
     /// program reads the environment variable NAME. Larger numbers must need more memory.
     #[arg(long, value_name = "NAME=FIRST..LAST")]
     vary: Option<Parameter>,
+    /// Also exit with status 1 if it reserves more than this at its peak, or at the upper end of its range: for checks in CI.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
+    fail_over: Option<u64>,
     /// Also write the memory snapshot of the answer's run, for `coalesce advise` and `coalesce diff`.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -98,7 +101,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = written.and(saved) {
         return Ok(failed(&error, 2));
     }
-    Ok(ExitCode::from(u8::from(!report.fits())))
+    let over = args
+        .fail_over
+        .filter(|&limit| report.largest_reserved_bytes() > limit);
+    if let Some(limit) = over {
+        let (reserved, limit) = (amount(report.largest_reserved_bytes()), amount(limit));
+        notice(&format!("it reserves {reserved}, more than the {limit} of --fail-over"));
+    }
+    Ok(ExitCode::from(u8::from(!report.fits() || over.is_some())))
 }
 
 /// The answer, and the run that it is about.

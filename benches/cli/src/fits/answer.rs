@@ -33,7 +33,7 @@ pub struct FitsReport {
     /// The peak of requested memory, in bytes.
     pub peak_requested_bytes: u64,
     /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory. If something
-    /// unknown decides, the least: masks of unknown values select no element, and workspaces of cuDNN are the smallest.
+    /// unknown decides, the least: masks of unknown values select no element, and workspaces are the smallest.
     pub peak_reserved_bytes: u64,
     /// The most, which is the same if nothing unknown decides: such masks select all elements, and workspaces are the largest.
     /// None if the program then fails with an error of its own.
@@ -156,6 +156,11 @@ impl FitsReport {
         }
     }
 
+    /// The most that it is known to reserve, in bytes.
+    pub fn largest_reserved_bytes(&self) -> u64 {
+        self.most_reserved_bytes.unwrap_or(self.peak_reserved_bytes)
+    }
+
     /// Whether the program fits as it is.
     pub fn fits(&self) -> bool {
         self.verdict == Verdict::Fits
@@ -201,7 +206,7 @@ pub fn page(report: &FitsReport) -> String {
 fn answer(report: &FitsReport) -> Vec<String> {
     let available = report.memory_bytes - report.others_bytes;
     let least = report.peak_reserved_bytes;
-    let most = report.most_reserved_bytes.unwrap_or(least);
+    let most = report.largest_reserved_bytes();
     let [reserved, at_most, spare, available] =
         [least, most, available.saturating_sub(most), available].map(amount);
     let mut answer = match &report.verdict {
