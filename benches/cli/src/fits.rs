@@ -42,7 +42,8 @@ use super::output::{self, failed, is_stdout, notice, print};
 ///
 /// Integers and masks that come from the host have their real values. All other values that the program reads from the GPU
 /// are zeros, or ones if it fails on zeros. If a mask of such values decides what the program requests, the answer is a range:
-/// at its lower end the mask selects no element, at its upper end all. Workspaces of cuDNN have a range, too, which was measured.
+/// at its lower end the mask selects no element, at its upper end all. Workspaces of cuDNN and cuFFT have a range, too, which was
+/// measured.
 /// The answer lists the lines.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -182,7 +183,7 @@ fn largest(
 /// Completes the answer of a run that fits. If something unknown decides what the program needs, it runs once more, at the upper
 /// end.
 fn with_range(program: &Program, device: Device, run: Run) -> anyhow::Result<Found> {
-    if run.known.is_exact() {
+    if run.known.is_exact() || run.assumed.extent == Extent::Most {
         return Ok(Found::exact(run, Verdict::Fits));
     }
     notice("only a GPU knows how much some lines need; running it where they need most");

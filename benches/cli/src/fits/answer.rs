@@ -9,7 +9,7 @@ use coalesce_bench::text::{amount, count};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::assumed::Reads;
+use super::assumed::{Extent, Reads};
 use super::gpus::GPUS;
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
@@ -49,6 +49,8 @@ pub struct FitsReport {
     pub ended: Ended,
     /// What the program read where a value was unknown.
     pub reads: Reads,
+    /// Which end of what is unknown the run shows: the most, if the program fails at the least.
+    pub extent: Extent,
     /// Lines that read unknown values, and how often. If they decide what the program requests, the answer can be wrong.
     pub values: Vec<Place>,
     /// Lines that made tensors whose shape depends on unknown values, and how often.
@@ -148,6 +150,7 @@ impl FitsReport {
             short_epochs: known.short_epochs,
             ended: known.ended,
             reads: found.run.assumed.reads,
+            extent: found.run.assumed.extent,
             values: known.values.clone(),
             shapes: known.shapes.clone(),
             workspaces: known.workspaces.clone(),
@@ -287,12 +290,16 @@ fn unknown(report: &FitsReport) -> String {
     let sections = [
         (
             &report.shapes,
-            match report.most_reserved_bytes {
-                Some(_) => {
+            match (report.extent, report.most_reserved_bytes) {
+                (Extent::Most, _) => {
+                    "These lines select elements by values that only a GPU computes. The program fails if they select none, \
+                     so they select all, and it may need less than this:"
+                }
+                (Extent::Least, Some(_)) => {
                     "These lines select elements by values that only a GPU computes. At least they select none, and at most \
                      all:"
                 }
-                None => {
+                (Extent::Least, None) => {
                     "These lines select elements by values that only a GPU computes. The program fails if they select all, \
                      so it may need more than this:"
                 }

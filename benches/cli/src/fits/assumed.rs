@@ -22,7 +22,8 @@ pub enum Reads {
 }
 
 /// Which end of what is unknown: the elements that a mask selects, and the workspaces of libraries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Extent {
     /// Masks of unknown values select no element, and workspaces are the smallest.
     #[default]

@@ -108,9 +108,31 @@ struct Failed {
 }
 
 impl Failed {
-    /// Whether the error may be one of a value that was read and is not what a GPU gives.
-    fn may_be_of_values(&self) -> bool {
-        !self.known.values.is_empty()
+    /// What else can be assumed, as the error may come from a value that was read, or from a mask that selected
+    /// nothing, and be none on a GPU. With what to say of it.
+    fn others(&self, assumed: Assumed) -> Vec<(Assumed, &'static str)> {
+        let reads_ones = Assumed {
+            reads: Reads::Ones,
+            ..assumed
+        };
+        let selects_all = Assumed {
+            extent: Extent::Most,
+            ..assumed
+        };
+        let mut others = Vec::new();
+        if !self.known.values.is_empty() {
+            others.push((
+                reads_ones,
+                "it failed after it read zeros from the GPU; running it with ones",
+            ));
+        }
+        if !self.known.shapes.is_empty() && assumed.extent == Extent::Least {
+            others.push((
+                selects_all,
+                "it failed where unknown masks select no element; running it where they select all",
+            ));
+        }
+        others
     }
 }
 
@@ -150,26 +172,36 @@ impl Program {
     }
 
     /// Runs it on a device, under settings other than its own if there are any. Unknown values are zeros, or ones if it
-    /// fails on zeros.
+    /// fails on zeros. If it fails at the lower end of what masks select, it runs at the upper one.
     ///
     /// # Errors
     /// If it cannot be started, does not use a simulated GPU, or fails with anything but an out-of-memory error.
     pub fn run(&self, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
-        let on_zeros = match self.run_reading(Reads::Zeros, device, conf) {
-            Err(error) if error.downcast_ref().is_some_and(Failed::may_be_of_values) => error,
-            result => return result,
-        };
-        notice("it failed after it read zeros from the GPU; running it with ones");
-        let on_ones = self.run_reading(Reads::Ones, device, conf);
-        // The first error is that of the more usual assumption.
-        on_ones.map_err(|_| on_zeros)
-    }
-
-    fn run_reading(&self, reads: Reads, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
         let assumed = Assumed {
-            reads,
+            reads: Reads::Zeros,
             extent: self.extent,
         };
+        let error = match self.run_assuming(assumed, device, conf) {
+            Ok(run) => return Ok(run),
+            Err(error) => error,
+        };
+        let others = error.downcast_ref().map(|failed: &Failed| failed.others(assumed));
+        for (assumed, remark) in others.unwrap_or_default() {
+            notice(remark);
+            if let Ok(run) = self.run_assuming(assumed, device, conf) {
+                return Ok(run);
+            }
+        }
+        // The first error is that of the more usual assumptions.
+        Err(error)
+    }
+
+    fn run_assuming(
+        &self,
+        assumed: Assumed,
+        device: Device,
+        conf: Option<&str>,
+    ) -> anyhow::Result<Run> {
         let run = self.run_with(assumed, device, conf, SHORT_EPOCHS)?;
         if !run.failed_after_short_epoch() {
             return Ok(run);
