@@ -53,6 +53,10 @@ def loop():
     for number in range(20):
         step(torch.randn(16, 1024))
     evaluate()
+def growing():
+    for number in range(40):
+        # No two steps in a row are equal. The twelfth is the largest.
+        step(torch.randn(1024 * min(number // 2 + 1, 6) + 256 * (number % 2), 1024))
 def epochs():
     loader = DataLoader(data, 64, num_workers=1, persistent_workers=True)
     for epoch in range(5):
@@ -78,7 +82,7 @@ def counted():
         step(next(batches)[0])
     evaluate()
 globals()[sys.argv[1]]()
-print(max(peaks))
+print(max(*peaks, 0, torch.cuda.max_memory_reserved()))
 """
 # Libraries ask whether there is a torch before they import it.
 SELECT = """
@@ -149,6 +153,7 @@ def checks(python, coalesce):
         # It fails when there is no further batch, and runs again without that.
         ("counted", [], ("repeats", 4, 0)),
         ("counted", ["--whole"], ("program", 64, 0)),
+        ("growing", ["--steps", "5"], ("steps", 17, 0)),
         ("loop", [], ("repeats", 4, 0)),
         ("loop", ["--whole"], ("program", 20, 0)),
     ):

@@ -61,7 +61,7 @@ pub struct Args {
     /// Part of it that the CUDA context and other processes use.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = bytes::parse_memory)]
     reserve_for_others: u64,
-    /// End the program after this many steps of its optimizer, even if they differ.
+    /// End the program after this many steps of its optimizer without a new peak of reserved memory, even if they differ.
     #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Run all of the program, even if its steps repeat.
@@ -107,7 +107,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .filter(|&limit| report.largest_reserved_bytes() > limit);
     if let Some(limit) = over {
         let (reserved, limit) = (amount(report.largest_reserved_bytes()), amount(limit));
-        notice(&format!("it reserves {reserved}, more than the {limit} of --fail-over"));
+        notice(&format!(
+            "it reserves {reserved}, more than the {limit} of --fail-over"
+        ));
     }
     Ok(ExitCode::from(u8::from(!report.fits() || over.is_some())))
 }

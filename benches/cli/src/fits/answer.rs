@@ -190,7 +190,9 @@ pub fn page(report: &FitsReport) -> String {
     let ended = match report.ended {
         Ended::Repeats => "the last three made equal requests, so the program was ended there",
         Ended::Checkpoint => "then the program would have written a checkpoint, and was ended",
-        Ended::Steps => "the program was ended there (--steps)",
+        Ended::Steps => {
+            "the last ones reserved nothing new, so the program was ended there (--steps)"
+        }
         _ => "the program ended by itself",
     };
     let _ = write!(

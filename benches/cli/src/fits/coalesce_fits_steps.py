@@ -23,6 +23,8 @@ class Steps:
         self.torch = torch
         self.optimizer = None
         self.number = 0
+        # The peak of reserved bytes, and the step that reached it.
+        self.reserved = self.grown = 0
         # Successive equal steps, the last included.
         self.equal = 0
         self.last = None
@@ -37,12 +39,19 @@ class Steps:
         """Notes a step: its mallocs, their bytes, and the bytes held at its end."""
         stats = self.torch.cuda.memory_stats()
         totals = (stats["allocation.all.allocated"], stats["allocated_bytes.all.allocated"])
+        reserved = stats["reserved_bytes.all.peak"]
         step = (
             *(now - before for now, before in zip(totals, self.totals)),
             stats["allocated_bytes.all.current"],
         )
         self.equal = self.equal + 1 if step == self.last else 1
         self.number, self.last, self.totals = self.number + 1, step, totals
+        if reserved > self.reserved:
+            self.reserved, self.grown = reserved, self.number
+
+    def without_growth(self):
+        """The steps since the last one that reserved more than all before."""
+        return self.number - self.grown
 
     def begin_anew(self):
         """Compares further steps only with each other."""

@@ -91,7 +91,7 @@ pub struct Program {
     /// The command and its arguments.
     pub command: Vec<String>,
     variables: Vec<(String, String)>,
-    /// The steps of the optimizer after which it ends at the latest; `None` if all of it runs.
+    /// The steps of the optimizer without a new peak of reserved memory after which it ends; `None` if all of it runs.
     steps: Option<u32>,
     /// Which end of what is unknown.
     extent: Extent,
@@ -137,7 +137,8 @@ impl Failed {
 }
 
 impl Program {
-    /// A program that ends after `steps` steps at the latest, and earlier if they repeat. Without, all of it runs.
+    /// A program that ends after `steps` steps without a new peak of reserved memory, and earlier if they repeat. Without
+    /// `steps`, all of it runs.
     ///
     /// # Errors
     /// If no temporary folder can be made.
@@ -185,7 +186,9 @@ impl Program {
             Ok(run) => return Ok(run),
             Err(error) => error,
         };
-        let others = error.downcast_ref().map(|failed: &Failed| failed.others(assumed));
+        let others = error
+            .downcast_ref()
+            .map(|failed: &Failed| failed.others(assumed));
         for (assumed, remark) in others.unwrap_or_default() {
             notice(remark);
             if let Ok(run) = self.run_assuming(assumed, device, conf) {

@@ -77,7 +77,7 @@ pub enum Ended {
     Repeats,
     /// It was about to write a checkpoint after a short epoch.
     Checkpoint,
-    /// It reached the number of steps given.
+    /// It made the given number of steps without a new peak of reserved memory.
     Steps,
     /// An uncaught out-of-memory error.
     OutOfMemory,

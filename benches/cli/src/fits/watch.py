@@ -21,7 +21,7 @@ from coalesce_fits_peaks import Peaks
 from coalesce_fits_steps import Epochs, Steps
 
 FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
-# Steps after which the program ends; 0 if all of it runs.
+# Steps without a new peak of reserved memory after which the program ends; 0 if all of it runs.
 MOST_STEPS = int(os.environ["COALESCE_FITS_STEPS"])
 # Equal steps in a row after which the epoch or the program ends.
 REPEATS = 3
@@ -99,7 +99,7 @@ class Watch:
                 self.peaks.note()
                 if not self.epochs.end(self.peaks.bytes["reserved"]):
                     self.stop("repeats")
-            elif self.steps.number >= MOST_STEPS:
+            elif self.steps.without_growth() >= MOST_STEPS:
                 self.stop("steps")
 
     def stop(self, why):
