@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from . import _baseline
-from ._baseline import Conditions
+from ._tests import _baseline
+from ._tests._baseline import Conditions
 from ._brief import amount
 from ._program import CoalesceError
 from ._text import printable

@@ -15,13 +15,14 @@ from typing import Any, Dict, Generator, List, Optional
 
 import pytest
 
-from . import _baseline, _death, _device, _limits
-from ._baseline import Baseline, Conditions
+from . import _death
+from ._tests import _baseline, _device, _limits
+from ._tests._baseline import Baseline, Conditions
 from ._brief import amount
 from ._explain import at_death
-from ._holders import Holder
-from ._limits import LeakLimit, PeakLimit, WasteLimit
-from ._measure import Meter, Usage
+from ._tests._holders import Holder
+from ._tests._limits import LeakLimit, PeakLimit, WasteLimit
+from ._tests._measure import Meter, Usage
 from ._program import CoalesceError
 
 MARKERS = {

@@ -16,9 +16,9 @@ import unittest
 from contextlib import contextmanager
 from typing import Iterator
 
-from . import _device, _limits
-from ._limits import Amount, PeakLimit
-from ._measure import Meter
+from ._tests import _device, _limits
+from ._tests._limits import Amount, PeakLimit
+from ._tests._measure import Meter
 
 __all__ = ["GpuMemory", "prepare"]
 

@@ -4,7 +4,8 @@ import json
 import sys
 
 import pytest
-from coalesce import _baseline, _holders, _limits, compare_tests
+from coalesce import compare_tests
+from coalesce._tests import _baseline, _holders, _limits
 
 pytest_plugins = "pytester"
 

@@ -4,7 +4,7 @@ import re
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _holders
-from ._brief import amount
+from .._brief import amount
 from ._holders import Holder
 from ._measure import KINDS, Usage
 

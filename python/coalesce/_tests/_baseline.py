@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import _limits, _program
-from ._brief import amount
+from .. import _program
+from . import _limits
+from .._brief import amount
 from ._holders import Holder
-from ._program import CoalesceError
+from .._program import CoalesceError
 
 # How much more than the baseline a test may request on a real GPU, in percent. There, libraries
 # choose workspaces by what they measure. On the simulated one, equal programs request equal bytes.

@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import _device, _holders, _program
+from .. import _program
+from . import _device, _holders
 from ._holders import Holder
-from ._program import CoalesceError
+from .._program import CoalesceError
 
 KINDS = ("reserved", "allocated", "requested")
 

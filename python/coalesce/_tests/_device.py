@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
-from . import _program
-from ._program import CoalesceError
+from .. import _program
+from .._program import CoalesceError
 
 # Modules for every process of a run, in PYTHONPATH: some have another python, without this package.
-STARTUP = Path(__file__).parent / "_startup"
+STARTUP = Path(__file__).parent / "startup"
 
 # Bytes that the CUDA context takes, as `coalesce fits` assumes.
 OF_CONTEXT = 512 << 20

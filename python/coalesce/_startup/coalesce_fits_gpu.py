@@ -1,1 +1,0 @@
-../../../benches/cli/src/fits/coalesce_fits_gpu.py

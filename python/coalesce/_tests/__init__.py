@@ -1,0 +1,1 @@
+"""Tests of GPU memory: what the pytest plugin and unittest's mix-in share."""
