@@ -92,6 +92,7 @@ found = torch.ones(1000, device="cuda").nonzero()
 if found.sum().item() > 0:
     torch.empty(1 << 20, device="cuda")
 found[found > 0]
+(found > 0).cpu()
 torch.where(found > 0, found, found)
 torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 1, 1, device="cuda"))
 torch.fft.rfft(torch.ones(1000, device="cuda"))
@@ -168,9 +169,9 @@ def checks(python, coalesce):
     kinds = ("shapes", "values", "workspaces")
     found = [[place["line"] for place in answer[kind]] for kind in kinds]
     yield "what is unknown", found, [
-        ["<string>:4", "<string>:7"],
+        ["<string>:4", "<string>:7", "<string>:8"],
         ["<string>:5"],
-        ["<string>:9", "<string>:10"],
+        ["<string>:10", "<string>:11"],
     ]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)

@@ -110,6 +110,10 @@ class Values(TorchFunctionMode):
         host = getattr(tensor, HOST, None)
         if host is not None:
             result.copy_(host)
+        elif result.dtype is boolean:
+            # The program may select elements of other copies by it.
+            self.note("shapes")
+            result.fill_(SELECTS == "all")
         elif READS == "ones":
             result.fill_(1)
         return result
