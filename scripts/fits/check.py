@@ -103,6 +103,22 @@ assert labels[labels > 6].numel() == 3
 says, none_left = torch.rand(10, device="cuda") > 0.5, labels >= 0
 assert (says | none_left).all() and not (says & ~none_left).any()
 """
+# One rank of a job. A later one needs more.
+WORLD = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.Linear(2048, 2048).cuda()
+model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters())
+held = torch.empty(dist.get_rank() + 1, 32 << 20, dtype=torch.uint8, device="cuda")
+for _ in range(6):
+    model(torch.ones(8, 2048, device="cuda")).sum().backward()
+    optimizer.step()
+names = [None] * dist.get_world_size()
+dist.all_gather_object(names, "rank")
+assert names == ["rank"] * dist.get_world_size()
+"""
 # A helper may run under a python of its own.
 HELPER = "subprocess.run([sys.argv[1], '-c', 'import torch'])"
 
@@ -173,6 +189,13 @@ def checks(python, coalesce):
         ["<string>:5"],
         ["<string>:10", "<string>:11"],
     ]
+    torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+    for world, launcher in ((1, []), (8, []), (8, torchrun)):
+        command = [*launcher, python, "-c", WORLD]
+        answer, _ = fits(coalesce, "--memory", "1GiB", "--world", str(world), "--", *command)
+        found = [ranks["ranks"] for ranks in answer["ranks"]]
+        expected = [[7], [4], [2], [1], [0]] if world == 8 else [[0]]
+        yield f"{world} ranks", found, expected
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
         empty = Path(folder, "bin", "python")

@@ -155,6 +155,7 @@ impl Sim {
             reads: Reads {
                 bool: settings.byte,
                 count: 0,
+                ..Reads::default()
             },
             logging: settings.log.is_some(),
             log: Vec::new(),

@@ -1,8 +1,8 @@
 //! Fills, copies and kernels as work of streams.
 //!
 //! Without contents (`FAKE_MEMORY` not set), a copy from a device reads zeros. Copies as small as a bool or a count
-//! read what [`Reads`] holds. No other operation accesses a device. With contents, a fill or copy outside memory fails,
-//! as with a real driver.
+//! read what [`Reads`] holds, and a copy of what was just copied there reads that. No other operation accesses a device.
+//! With contents, a fill or copy outside memory fails, as with a real driver.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,24 +44,37 @@ impl Operation {
     }
 }
 
+/// Bytes of a copy to a device that are kept without contents. `DistributedDataParallel` sends its buckets to other ranks, and
+/// reads there what they agreed on.
+const KEPT: u64 = 1 << 16;
+
 /// What copies from a device without contents read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Reads {
     /// For a copy of one byte.
     pub(crate) bool: u8,
     /// For a copy of four or eight bytes, the sizes in which PyTorch reads how many elements a mask selects.
     pub(crate) count: u64,
+    /// The address and the bytes of the last copy to a device, unless anything has run since that could have written there.
+    pub(crate) last: Option<(u64, Vec<u8>)>,
 }
 
 impl Reads {
     /// The first bytes of what a copy reads. The rest are zeros.
-    fn of(self, bytes: u64) -> [u8; 8] {
+    fn of(&self, bytes: u64) -> [u8; 8] {
         match bytes {
             1 => u64::from(self.bool),
             4 | 8 => self.count,
             _ => 0,
         }
         .to_le_bytes()
+    }
+
+    /// The bytes there, if they were just copied.
+    fn just_copied(&self, addr: u64, room: usize) -> Option<&[u8]> {
+        let (start, copied) = self.last.as_ref()?;
+        let skipped = usize::try_from(addr.checked_sub(*start)?).ok()?;
+        copied.get(skipped..)?.get(..room)
     }
 }
 
@@ -90,6 +103,9 @@ impl Sim {
 
     fn perform(&mut self, here: u32, stream: u64, operation: &Operation) -> Outcome {
         self.events.count_operation(operation);
+        if matches!(operation, Operation::Work(_)) {
+            self.reads.last = None;
+        }
         match *operation {
             Operation::Work(None) => self.settle(),
             Operation::Work(Some(ref work)) => {
@@ -158,11 +174,16 @@ impl Sim {
 
     /// Copies the present bytes from the host, even if the stream does the copy later.
     fn copy_in_now(&mut self, here: u32, stream: u64, to: u64, from: u64, bytes: u64) -> Outcome {
-        if self.contents.is_none() {
+        if self.contents.is_none() && bytes > KEPT {
+            self.reads.last = None;
             return Ok(());
         }
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
         let copied = HostBytes::at(from, room)?.read();
+        if self.contents.is_none() {
+            self.reads.last = Some((to, copied));
+            return Ok(());
+        }
         let content = Content::Bytes {
             bytes: Arc::from(copied),
             skipped: 0,
@@ -195,8 +216,13 @@ impl Sim {
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
         let mut host = HostBytes::at(to, room)?;
         let Some(contents) = &mut self.contents else {
-            host.set(0);
-            host.write(&self.reads.of(bytes));
+            match self.reads.just_copied(from, room) {
+                Some(copied) => host.write(copied),
+                None => {
+                    host.set(0);
+                    host.write(&self.reads.of(bytes));
+                }
+            }
             return Ok(());
         };
         let read = contents.read(stream, from, bytes);

@@ -8,6 +8,7 @@ mod refused;
 mod run;
 mod standins;
 mod vary;
+mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ use self::gpus::Gpu;
 use self::program::{Device, Program, ROOMY};
 use self::run::Run;
 use self::vary::{Largest, Parameter};
+use self::world::{Ranks, World};
 use super::advise;
 use super::conditions::ConditionFlags;
 use super::output::{self, failed, is_stdout, notice, print};
@@ -69,8 +71,12 @@ pub struct Args {
     whole: bool,
     /// Find the largest number in a range with which the program fits. The command contains it as {NAME}, or the
     /// program reads the environment variable NAME. Larger numbers must need more memory.
-    #[arg(long, value_name = "NAME=FIRST..LAST")]
+    #[arg(long, value_name = "NAME=FIRST..LAST", conflicts_with = "world")]
     vary: Option<Parameter>,
+    /// Run the program as a job of this many ranks, without the others. Of each kind of rank, some are run, and the answer is
+    /// about the one that needs most. A launcher, such as torchrun, starts the processes of one machine.
+    #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
+    world: Option<u32>,
     /// Also exit with status 1 if it reserves more than this at its peak, or at the upper end of its range: for checks in CI.
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
     fail_over: Option<u64>,
@@ -134,6 +140,10 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     for path in args.save.iter().chain(&args.json) {
         output::ensure_writable(path)?;
     }
+    let (program, ranks) = match args.world {
+        Some(size) => binding(&program, device, World { size })?,
+        None => (program, Vec::new()),
+    };
     let (program, found, largest) = match &args.vary {
         Some(parameter) => largest(&program, device, parameter)?,
         None => {
@@ -143,9 +153,37 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     };
     let report = FitsReport {
         largest,
+        ranks,
         ..FitsReport::of(&program, device, &found)
     };
     Ok((report, found.run))
+}
+
+/// The program as the rank that needs most, and what the ranks need, the most first.
+fn binding(
+    program: &Program,
+    device: Device,
+    world: World,
+) -> anyhow::Result<(Program, Vec<Ranks>)> {
+    let mut all = Vec::new();
+    for rank in world.sample() {
+        notice(&format!("rank {rank} of {}:", world.size));
+        // So much memory that it shows what it needs.
+        let known = program
+            .of_rank(world, rank)
+            .run(device.roomy(), None)
+            .with_context(|| format!("as rank {rank}"))?
+            .known;
+        world::add(
+            &mut all,
+            rank,
+            known.peak_requested_bytes,
+            known.peak_reserved_bytes,
+        );
+    }
+    all.sort_by_key(|ranks| std::cmp::Reverse(ranks.peak_reserved_bytes));
+    let program = program.of_rank(world, all[0].ranks[0]);
+    Ok((program, all))
 }
 
 /// The program with the largest number with which it fits.

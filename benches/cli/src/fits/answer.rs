@@ -14,6 +14,7 @@ use super::gpus::GPUS;
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
 use super::vary::Largest;
+use super::world::Ranks;
 
 /// Whether a program fits into a GPU.
 #[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
@@ -61,6 +62,8 @@ pub struct FitsReport {
     pub gpus: Vec<&'static str>,
     /// The largest number with which the program fits; none without `--vary`.
     pub largest: Option<Largest>,
+    /// The ranks that were run and what they need, the most first; the answer is about the first of them. Empty without `--world`.
+    pub ranks: Vec<Ranks>,
 }
 
 /// What was found out.
@@ -156,6 +159,7 @@ impl FitsReport {
             workspaces: known.workspaces.clone(),
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
+            ranks: Vec::new(),
         }
     }
 
@@ -204,7 +208,7 @@ pub fn page(report: &FitsReport) -> String {
          large enough    {gpus}\n",
         report.steps
     );
-    page + &not_run(report) + &unknown(report)
+    page + &ranks(&report.ranks) + &not_run(report) + &unknown(report)
 }
 
 /// Whether it fits, one sentence or more a paragraph.
@@ -259,6 +263,33 @@ fn answer(report: &FitsReport) -> Vec<String> {
         }
     }));
     answer
+}
+
+/// What the ranks of a job need.
+fn ranks(all: &[Ranks]) -> String {
+    let remark = match all {
+        [] => return String::new(),
+        [same] => format!(
+            "All ranks that were run need the same, and this is about rank {}:",
+            same.ranks[0]
+        ),
+        [most, ..] => format!(
+            "Of the ranks that were run, rank {} reserves the most, and this is about it:",
+            most.ranks[0]
+        ),
+    };
+    let mut text = format!("\n{}", paragraphs([remark]));
+    for ranks in all {
+        let [requested, reserved] =
+            [ranks.peak_requested_bytes, ranks.peak_reserved_bytes].map(amount);
+        let names: Vec<String> = ranks.ranks.iter().map(u32::to_string).collect();
+        let _ = writeln!(
+            text,
+            "  requested {requested:>12}  reserved {reserved:>12}  rank {}",
+            names.join(", ")
+        );
+    }
+    text
 }
 
 /// What the program would have done, had it not been ended early.

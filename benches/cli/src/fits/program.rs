@@ -16,10 +16,11 @@ use super::gpus::Gpu;
 use super::refused;
 use super::run::{self, Ended, Known, Run};
 use super::standins;
+use super::world::World;
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 6] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
@@ -33,6 +34,10 @@ const MODULES: [(&str, &str); 5] = [
     (
         "coalesce_fits_values.py",
         include_str!("coalesce_fits_values.py"),
+    ),
+    (
+        "coalesce_fits_world.py",
+        include_str!("coalesce_fits_world.py"),
     ),
 ];
 
@@ -157,11 +162,19 @@ impl Program {
         let value = value.to_string();
         let place = format!("{{{name}}}");
         let command = self.command.iter().map(|one| one.replace(&place, &value));
-        Self {
+        let mut program = Self {
             command: command.collect(),
-            variables: vec![(name.to_owned(), value)],
             ..self.clone()
-        }
+        };
+        program.variables.push((name.to_owned(), value));
+        program
+    }
+
+    /// The program as one rank of a job.
+    pub fn of_rank(&self, world: World, rank: u32) -> Self {
+        let mut program = self.clone();
+        program.variables.extend(world.variables(rank));
+        program
     }
 
     /// The program at one end of what is unknown.

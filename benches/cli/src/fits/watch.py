@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import coalesce_fits_gpu
+import coalesce_fits_world
 from coalesce_fits_gpu import After
 from coalesce_fits_peaks import Peaks
 from coalesce_fits_steps import Epochs, Steps
@@ -178,6 +179,7 @@ def watch(torch):
         refuse(torch.__version__, "real_gpu")
     if not coalesce_fits_gpu.choose_code(torch):
         refuse(torch.__version__, "no_code")
+    coalesce_fits_world.join(torch)
     Watch.current = watched = Watch(torch)
     watched.end_before(torch, "save")
     torch.cuda._lazy_call(watched.begin)
@@ -188,6 +190,7 @@ def watch_safetensors(module):
     Watch.current.end_before(module, "save_file")
 
 
+coalesce_fits_world.enter()
 coalesce_fits_gpu.run_hidden()
 sys.meta_path[:0] = [
     After("torch", watch, load_gpu, no_torch),
