@@ -146,7 +146,7 @@ def _variables(device: str) -> Dict[str, str]:
         "FAKE_ADDR": "cuda",
         "FAKE_CC": f"{major}.{minor}",
         "FAKE_MULTIPROCESSORS": str(gpu["multiprocessors"]),
-        "FAKE_CUDNN_WORKSPACES": "least",
+        "FAKE_WORKSPACES": "least",
         "COALESCE_FITS_READS": "zeros",
         "COALESCE_FITS_SELECTS": "none",
     }

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import coalesce_fits_gpu
+import coalesce_fits_world
 
 # Operations that PyTorch keeps for the snapshot of a test; the oldest are dropped.
 MOST_EVENTS = 1_000_000
@@ -55,6 +56,7 @@ def imported(torch):
     if is_to_be_simulated():
         if not coalesce_fits_gpu.choose_code(torch):
             lacking = "no_code"
+        coalesce_fits_world.join(torch)
         observer = importlib.import_module("coalesce_fits_values")
         observer.Values(lambda kind: note(kind, observer.line_of_program())).__enter__()
     torch.cuda._lazy_call(lambda: begin(torch))
