@@ -208,7 +208,7 @@ pub fn page(report: &FitsReport) -> String {
          large enough    {gpus}\n",
         report.steps
     );
-    page + &ranks(&report.ranks) + &not_run(report) + &unknown(report)
+    page + &ranks(&report.ranks) + &without_steps(report) + &not_run(report) + &unknown(report)
 }
 
 /// Whether it fits, one sentence or more a paragraph.
@@ -290,6 +290,15 @@ fn ranks(all: &[Ranks]) -> String {
         );
     }
     text
+}
+
+/// Without a step, the answer is not one of a training.
+fn without_steps(report: &FitsReport) -> String {
+    if report.steps > 0 {
+        return String::new();
+    }
+    let remark = "No optimizer of PyTorch made a step. If the program is to train, it may have had no batch.";
+    format!("\n{}", paragraphs([remark.to_owned()]))
 }
 
 /// What the program would have done, had it not been ended early.

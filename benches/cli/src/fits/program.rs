@@ -44,6 +44,9 @@ const MODULES: [(&str, &str); 6] = [
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
 const SHORT_EPOCHS: u32 = 3;
 
+/// What the status has with which Linux ends a process when memory runs out.
+const KILLED: &str = "signal: 9 ";
+
 /// Lines of the output of a failed program that are shown.
 const LAST_LINES: usize = 20;
 
@@ -293,9 +296,14 @@ impl Program {
                     printable(&python)
                 );
             }
+            let killed = if status.to_string().contains(KILLED) {
+                " (perhaps for lack of memory of this machine: the program holds there what it does not move to the GPU)"
+            } else {
+                ""
+            };
             ensure!(
                 status.success(),
-                "`{name}` ended with {status}, before it used a GPU:\n{}",
+                "`{name}` ended with {status}{killed}, before it used a GPU:\n{}",
                 last_lines()
             );
             bail!("`{name}` did not use a GPU through PyTorch");

@@ -160,7 +160,8 @@ impl Stack {
     pub fn operator(&self) -> Option<&str> {
         let allocates = |name: &&str| ALLOCATING.iter().any(|prefix| name.starts_with(prefix));
         let mut operators = self.frames.iter().filter_map(|frame| frame.operator());
-        let mut python = self.frames.iter().filter(|frame| frame.is_python());
+        let is_of_function = |frame: &Frame| frame.is_python() && !frame.is_watching();
+        let mut python = self.frames.iter().filter(|frame| is_of_function(frame));
         operators
             .find(|name| !allocates(name))
             .or_else(|| self.frames.iter().find_map(|frame| node(&frame.name)))
@@ -178,6 +179,7 @@ impl Stack {
                 let name = frame.operator().or_else(|| node(&frame.name));
                 name.or_else(|| meaningful(frame)).map(str::to_owned)
             }
+            _ if frame.is_watching() => None,
             _ => Some(frame.to_string()),
         };
         let mut frames: Vec<String> = frames.filter_map(text).collect();

@@ -13,7 +13,7 @@ pub enum Owner {
     Torch,
     /// Code that a compiler generated, as TorchInductor does.
     Generated,
-    /// Python itself: its standard library and code without a file.
+    /// Python itself: its standard library, code without a file, and what watches a program for `coalesce fits`.
     Python,
     /// C++ or C.
     Native,
@@ -55,6 +55,9 @@ const TOP_OF_TORCH: [&str; 32] = [
     "storage.py",
 ];
 
+/// How the modules begin with which `coalesce fits` and the pytest plugin watch a program.
+const WATCHING: &str = "coalesce_fits_";
+
 impl Frame {
     /// Whether it is a frame of Python code.
     #[must_use]
@@ -84,11 +87,19 @@ impl Frame {
                 _ => Owner::Python,
             };
         }
+        if self.is_watching() {
+            return Owner::Python;
+        }
         let parts: Vec<&str> = file
             .split(['/', '\\'])
             .filter(|part| !part.is_empty())
             .collect();
         owner_of_path(&parts)
+    }
+
+    /// Whether it only watches the program for `coalesce fits` or the pytest plugin, and calls what the program calls.
+    pub(super) fn is_watching(&self) -> bool {
+        self.file().starts_with(WATCHING)
     }
 
     /// Whether it belongs to PyTorch's own Python code.
