@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ._tests import _baseline
-from ._tests._baseline import Conditions
 from ._brief import amount
 from ._program import CoalesceError
+from ._tests import _baseline, _figures
+from ._tests._baseline import Conditions
 from ._text import printable
 
 # Rows of the table. GitHub takes comments of 65,536 characters.
@@ -29,11 +29,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("after", type=Path)
     files = parser.parse_args(arguments)
     try:
-        print(markdown(_baseline.read(files.before), _baseline.read(files.after)))
+        print(markdown(_figures.read(files.before), _figures.read(files.after)))
     except CoalesceError as error:
         sys.exit(f"coalesce: {error}")
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        sys.exit(f"coalesce: one of the files has an entry of another form: {error!r}")
 
 
 def markdown(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -11,19 +11,19 @@ It is loaded with pytest, and does nothing without one of its options:
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Generator, List, Optional
+from typing import Any, Callable, Dict, Generator, List, Optional
 
 import pytest
 
 from . import _death
-from ._tests import _baseline, _device, _limits
-from ._tests._baseline import Baseline, Conditions
 from ._brief import amount
 from ._explain import at_death
+from ._program import CoalesceError
+from ._tests import _device, _figures, _files, _limits
+from ._tests._baseline import Baseline, Conditions
 from ._tests._holders import Holder
 from ._tests._limits import LeakLimit, PeakLimit, WasteLimit
 from ._tests._measure import Meter, Usage
-from ._program import CoalesceError
 
 MARKERS = {
     "limit_gpu_memory": "(limit, *, kind='reserved'): the test fails if it takes more GPU memory "
@@ -84,14 +84,28 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         raise pytest.UsageError("--gpu-memory-update needs --gpu-memory-baseline FILE")
     simulated = options.gpu_memory_simulate or not _device.has_gpu()
     try:
+        baseline = _opened_baseline(options)
+        if options.gpu_memory_json:
+            name = options.gpu_memory_json
+            _files.check_place(Path(os.path.abspath(name)), f"--gpu-memory-json: {name}")
         device = _device.start(options.gpu_memory_device or "h100", simulated=simulated)
-        path = options.gpu_memory_baseline
-        baseline = Baseline(Path(os.path.abspath(path))) if path else None
     except CoalesceError as error:
         raise pytest.UsageError(f"--gpu-memory: {error}") from None
     if options.gpu_memory_simulate and device.torch and device.lacking:
         raise pytest.UsageError(f"--gpu-memory-simulate: {device.lacking}")
     early_config.pluginmanager.register(Plugin(early_config, device, baseline), PLUGIN)
+
+
+def _opened_baseline(options: Any) -> Optional[Baseline]:
+    """The file of --gpu-memory-baseline. Raises CoalesceError if it is not as it should be."""
+    if not options.gpu_memory_baseline:
+        return None
+    baseline = Baseline(options.gpu_memory_baseline)
+    if options.gpu_memory_update:
+        baseline.check_place()
+    elif not baseline.path.exists():
+        raise CoalesceError(f"{baseline.name}: no such file; --gpu-memory-update writes it")
+    return baseline
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -163,7 +177,10 @@ class Plugin:
         self._entry: Dict[str, Any] = {}
         # What is said if it fails.
         self._notes: List[str] = []
+        # Problems with what was written, for the summary.
+        self._unwritten: List[str] = []
         options = config.known_args_namespace
+        self._json_path = Path(os.path.abspath(options.gpu_memory_json or ""))
         # Whether the holders of every test are wanted.
         self._is_detailed = bool(options.gpu_memory_json or baseline)
 
@@ -246,15 +263,31 @@ class Plugin:
         elif report.failed and report.nodeid in self.tests:
             self.tests[report.nodeid]["outcome"] = "failed"
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(self.config, "workerinput"):
+            # A worker of pytest-xdist: the process that started it has the reports of all.
+            return
         options = self.config.option
         report = self._report()
         if options.gpu_memory_json:
-            _baseline.save(Path(options.gpu_memory_json), report)
+            self._write(
+                options.gpu_memory_json, lambda: _figures.save(self._json_path, report), session
+            )
         if self.baseline is not None and options.gpu_memory_update:
-            self.baseline.update(report)
+            baseline = self.baseline
+            self._write(baseline.name, lambda: baseline.update(report), session)
+
+    def _write(self, name: str, write: Callable[[], None], session: pytest.Session) -> None:
+        """A failure is told in the summary, and fails the run: pytest must report its tests."""
+        try:
+            write()
+        except OSError as error:
+            self._unwritten.append(f"{name} was not written: {error.strerror or error}")
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("GPU memory")
-        for line in self._summary(report):
+        for line in [*self._summary(self._report()), *self._unwritten]:
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
@@ -293,7 +326,7 @@ class Plugin:
             "failed_requests": usage.ooms,
             "processes": usage.processes,
             "values": usage.values,
-            "holders": [list(it) for it in _baseline.kept(usage.holders)],
+            "holders": [list(it) for it in _figures.kept(usage.holders)],
             **(usage.replayed() if self.config.option.gpu_memory_update else {}),
         }
         return usage
@@ -327,7 +360,7 @@ class Plugin:
 
     def _compared(self, report: Dict[str, Any]) -> str:
         assert self.baseline is not None
-        name = self.baseline.path.name
+        name = self.baseline.name
         if self.config.option.gpu_memory_update:
             return f"{name} accepts what these tests need"
         conditions = Conditions.of(report)
