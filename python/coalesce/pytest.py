@@ -11,7 +11,7 @@ It is loaded with pytest, and does nothing without one of its options:
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Generator, List, Optional
+from typing import Any, Dict, Generator, List, Mapping, Optional
 
 import pytest
 
@@ -26,10 +26,10 @@ from ._tests._limits import LeakLimit, PeakLimit, WasteLimit
 from ._tests._measure import Meter, Usage
 
 MARKERS = {
-    "limit_gpu_memory": "(limit, *, kind='reserved'): the test fails if it takes more GPU memory "
+    "limit_gpu_memory": "(LIMIT, *, kind='reserved'): the test fails if it takes more GPU memory "
     "at its peak; kind is reserved, allocated or requested",
-    "limit_gpu_leaks": "(limit): the test fails if more of what it requested lives after it",
-    "limit_gpu_waste": "(percent): the test fails if more of the reserved memory is not requested",
+    "limit_gpu_leaks": "(LIMIT): the test fails if more of what it requested lives after it",
+    "limit_gpu_waste": "(PERCENT): the test fails if more of the reserved memory is not requested",
     "real_gpu": ": the test needs what a GPU computes, and is skipped on a simulated one",
 }
 OF_CALL = {"limit_gpu_memory": PeakLimit.of, "limit_gpu_waste": WasteLimit.of}
@@ -39,6 +39,13 @@ LIMITS = {**OF_CALL, "limit_gpu_leaks": LeakLimit.of}
 MOST_ROWS = 10
 # Lines that read values which a failure lists.
 MOST_LINES = 5
+
+# How a run ends that was not interrupted.
+ENDS = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
 
 PLUGIN = "coalesce_gpu_memory"
 
@@ -177,8 +184,8 @@ class Plugin:
         self._entry: Dict[str, Any] = {}
         # What is said if it fails.
         self._notes: List[str] = []
-        # Problems with what was written, for the summary.
-        self._unwritten: List[str] = []
+        # What the summary says of files that were written.
+        self._said: List[str] = []
         options = config.known_args_namespace
         self._json_path = Path(os.path.abspath(options.gpu_memory_json or ""))
         # Whether the holders of every test are wanted.
@@ -204,7 +211,9 @@ class Plugin:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        limits = [one for name in OF_CALL if (one := self._limit(item, name)) is not None]
+        limits = [one for name in OF_CALL for one in _limits_of(item, name)]
+        # So that a mistake in it is told even if the test fails.
+        _limits_of(item, "limit_gpu_leaks")
         self.meter.begin()
         try:
             result = yield
@@ -214,12 +223,13 @@ class Plugin:
                 self._notes.append("\n".join([*at_death(error), *_limits.largest(usage.holders)]))
             raise
         usage = self._end(snapshot=self._is_detailed)
-        problems = [text for limit in limits if (text := limit.problem(usage))]
+        exceeded = [(it, text) for it in limits if (text := it.problem(usage))]
+        problems = [text for _, text in exceeded]
         said = [*problems, *self._growth(item, usage)]
         if problems:
             if usage.snapshot is None:
                 usage.snapshot = self.meter.now(snapshot=True).snapshot
-            peak = next((it for it in limits if isinstance(it, PeakLimit)), None)
+            peak = next((it for it, _ in exceeded if isinstance(it, PeakLimit)), None)
             said += _limits.explained(usage, peak)
         if said:
             self._fail(said)
@@ -232,8 +242,9 @@ class Plugin:
         for name in ("last_exc", "last_type", "last_value", "last_traceback"):
             vars(sys).pop(name, None)
         self.meter.settle()
-        limit = self._limit(item, "limit_gpu_leaks")
-        if limit is not None and self._entry.get("outcome") == "passed":
+        if self._entry.get("outcome") != "passed":
+            return result
+        for limit in _limits_of(item, "limit_gpu_leaks"):
             snapshot = self.meter.now(snapshot=True).snapshot
             leak = limit.problem(snapshot) if snapshot else None
             if leak:
@@ -268,40 +279,48 @@ class Plugin:
             # A worker of pytest-xdist: the process that started it has the reports of all.
             return
         options = self.config.option
-        report = self._report()
-        if options.gpu_memory_json:
-            self._write(
-                options.gpu_memory_json, lambda: _figures.save(self._json_path, report), session
-            )
-        if self.baseline is not None and options.gpu_memory_update:
-            baseline = self.baseline
-            self._write(baseline.name, lambda: baseline.update(report), session)
-
-    def _write(self, name: str, write: Callable[[], None], session: pytest.Session) -> None:
-        """A failure is told in the summary, and fails the run: pytest must report its tests."""
+        is_over = session.exitstatus in ENDS and not options.collectonly
+        is_complete = is_over and not (session.shouldfail or session.shouldstop)
+        report = {**self._report(), "complete": is_complete}
         try:
-            write()
+            if options.gpu_memory_update:
+                self._said += self._updated(report, session) if is_over else [self._unchanged()]
         except OSError as error:
-            self._unwritten.append(f"{name} was not written: {error.strerror or error}")
-            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+            self._unwritten(options.gpu_memory_baseline, error, session)
+        try:
+            if options.gpu_memory_json:
+                _figures.save(self._json_path, report)
+        except OSError as error:
+            self._unwritten(options.gpu_memory_json, error, session)
+
+    def _unwritten(self, name: str, error: OSError, session: pytest.Session) -> None:
+        """Fails the run, but in the summary: pytest must report its tests."""
+        self._said.append(f"{name} was not written: {error.strerror or error}")
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _updated(self, report: Mapping[str, Any], session: pytest.Session) -> List[str]:
+        """Accepts what the tests need, and says so. Raises OSError."""
+        if self.baseline is None or self.device.lacking:
+            return [self._unchanged()]
+        accepted, *others = self.baseline.update(report)
+        passed = sum(it["outcome"] == "passed" for it in self.tests.values())
+        left = session.testscollected - passed
+        if left > 0:
+            accepted += f", but not {_limits.counted(left, 'test')} that failed or did not run"
+        return [accepted, *others]
+
+    def _unchanged(self) -> str:
+        name = self.config.option.gpu_memory_baseline
+        why = "nothing was measured" if self.device.lacking else "the run was interrupted"
+        return f"{name} is unchanged, as {why}"
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("GPU memory")
-        for line in [*self._summary(self._report()), *self._unwritten]:
+        for line in [*self._summary(self._report()), *self._said]:
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
         _device.stop(os.getpid())
-
-    def _limit(self, item: pytest.Item, name: str) -> Any:
-        marker = item.get_closest_marker(name)
-        if marker is None:
-            return None
-        try:
-            return LIMITS[name](*marker.args, **marker.kwargs)  # type: ignore[operator]
-        except (TypeError, ValueError) as error:
-            wrong = f"@pytest.mark.{name}: {error}"
-        pytest.fail(wrong, pytrace=False)
 
     def _fail(self, text: List[str]) -> None:
         pytest.fail("\n".join([f"GPU memory ({self.device}): {text[0]}", *text[1:]]), pytrace=False)
@@ -354,15 +373,13 @@ class Plugin:
             for it, test in used[:MOST_ROWS]:
                 figures = (it["peak_reserved_bytes"], it["peak_requested_bytes"])
                 found.append("".join(f"{amount(size):>12}" for size in figures) + f"  {test}")
-        if self.baseline is not None:
+        if self.baseline is not None and not self.config.option.gpu_memory_update:
             found.append(self._compared(report))
         return found
 
     def _compared(self, report: Dict[str, Any]) -> str:
         assert self.baseline is not None
         name = self.baseline.name
-        if self.config.option.gpu_memory_update:
-            return f"{name} accepts what these tests need"
         conditions = Conditions.of(report)
         accepted = {test: self.baseline.lines.get((test, conditions)) for test in self.tests}
         new = sum(it is None for it in accepted.values())
@@ -374,6 +391,23 @@ class Plugin:
             f"{name}: {new} tests are new and {less} need less than accepted (PyTorch "
             f"{conditions.torch}, {conditions.device}); --gpu-memory-update accepts both"
         )
+
+
+def _limits_of(item: pytest.Item, name: str) -> List[Any]:
+    """The closest limit of each kind, since a test may limit reserved and requested memory."""
+    closest: Dict[Any, Any] = {}
+    for marker in item.iter_markers(name):
+        try:
+            limit = LIMITS[name](*marker.args, **marker.kwargs)  # type: ignore[operator]
+        except TypeError:
+            wrong = f"expected {name}{MARKERS[name].partition(':')[0]}"
+        except ValueError as error:
+            wrong = str(error)
+        else:
+            closest.setdefault(getattr(limit, "kind", None), limit)
+            continue
+        pytest.fail(f"@pytest.mark.{name}: {wrong}", pytrace=False)
+    return list(closest.values())
 
 
 def _of_values(values: Dict[str, int]) -> str:

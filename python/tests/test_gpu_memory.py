@@ -112,6 +112,19 @@ def test_runs_out_of_memory():
 def test_typed_wrongly():
     pass
 
+@pytest.mark.limit_gpu_memory
+def test_lacks_a_limit():
+    pass
+
+@pytest.mark.limit_gpu_leaks("1 MiB", kind="requested")
+def test_has_an_unknown_keyword():
+    pass
+
+@pytest.mark.limit_gpu_memory("1 MiB", kind="requested")
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_has_limits_of_two_kinds():
+    mebibytes(2)
+
 KEPT = []
 
 @pytest.mark.limit_gpu_leaks("1 MiB")
@@ -146,7 +159,10 @@ SAID = [
     "The request alone is larger than the device: 1.00 TiB of 22.03 GiB. *",
     "*_ test_typed_wrongly _*",
     "@pytest.mark.limit_gpu_memory: 'many': expected an amount such as '12 GiB' or '500 MB'",
-    "16 tests used the GPU (simulated l4)",
+    "@pytest.mark.limit_gpu_memory: expected limit_gpu_memory(LIMIT, ?, kind='reserved')",
+    "@pytest.mark.limit_gpu_leaks: expected limit_gpu_leaks(LIMIT)",
+    "*: requested 2.00 MiB at its peak, 1.00 MiB above the limit of 1.00 MiB",
+    "17 tests used the GPU (simulated l4)",
     "    reserved   requested  test",
     "   80.00 MiB   80.00 MiB  test_memory.py::test_runs_a_program",
     "   70.00 MiB   70.00 MiB  test_memory.py::test_spawns",
@@ -172,7 +188,7 @@ def peaks(path):
 
 def test_each_test_is_measured_alone_or_in_workers(pytester, run):
     pytester.makepyfile(test_memory=TESTS)
-    outcomes = dict(passed=10, failed=7, skipped=1, errors=1)
+    outcomes = dict(passed=10, failed=10, skipped=1, errors=1)
     alone = run("--gpu-memory", "--gpu-memory-json=alone.json", "--gpu-memory-device=l4")
     alone.assert_outcomes(**outcomes)
     alone.stdout.fnmatch_lines(SAID)
@@ -234,7 +250,13 @@ KEPT = MODEL.replace("        return x", "        self.kept = hidden * 2\n      
 def test_growth_against_the_baseline_names_the_line(pytester, run):
     pytester.makepyfile(model=MODEL, test_train=TRAIN)
     baseline = "--gpu-memory-baseline=memory.txt"
-    run(baseline, "--gpu-memory-update").assert_outcomes(passed=1)
+    pytester.makepyfile(test_others="def test_fails(): assert 0\ndef test_needs_no_gpu(): pass")
+    result = run(baseline, "--gpu-memory-update")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["memory.txt accepts what 1 test requested, but not 1 test that failed or did not run"]
+    )
+    Path("test_others.py").unlink()
     run(baseline).assert_outcomes(passed=1)
     pytester.makepyfile(model="# A line more, so that all others move.\n" + KEPT)
     result = run(baseline)

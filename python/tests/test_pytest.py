@@ -78,6 +78,19 @@ def test_a_machine_without_the_simulated_gpu_is_named(pytester, monkeypatch):
     result.stdout.fnmatch_lines(["not measured: the simulated GPU is not installed; *"])
 
 
+def test_an_interrupted_run_is_incomplete(pytester):
+    pytester.makepyfile("def test_passes(): pass")
+    run(pytester, "--gpu-memory-json=out.json")
+    assert json.loads(Path("out.json").read_text())["complete"] is True
+    pytester.makepyfile("def test_passes(): pass\ndef test_stops(): raise KeyboardInterrupt")
+    update = ("--gpu-memory-baseline=memory.txt", "--gpu-memory-update")
+    result = run(pytester, "--gpu-memory-json=out.json", *update)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["memory.txt is unchanged, as *"])
+    assert not Path("memory.txt").exists()
+    assert json.loads(Path("out.json").read_text())["complete"] is False
+
+
 def test_what_is_typed_wrongly_is_named(pytester):
     pytester.makepyfile(TEST)
     line = "2.11 h100 5 7 test_a\n"
@@ -147,6 +160,14 @@ def test_amounts():
             _limits.parse(wrong)
 
 
+def test_waste_is_a_part():
+    for percent in (0, 12.5, 100):
+        assert _limits.WasteLimit.of(percent).percent == percent
+    for wrong in (-1, 100.5, float("nan")):
+        with pytest.raises(ValueError, match="expected a number from 0 to 100, in percent"):
+            _limits.WasteLimit.of(wrong)
+
+
 def snapshot(*events):
     """The history of a device that held a block of 5 bytes, requested by a.py:1, from the start."""
     frames = [{"filename": "a.py", "line": 1, "name": "main"}]
@@ -195,9 +216,10 @@ AFTER = entry(
 
 def test_a_baseline_has_one_line_for_each_test_and_accepts_it(tmp_path):
     path = tmp_path / "memory.txt"
-    _baseline.Baseline(path).update(
-        report(b=AFTER, a=BEFORE, failed={**AFTER, "outcome": "failed"})
-    )
+    unused = {**AFTER, "peak_requested_bytes": 0, "peak_reserved_bytes": 0}
+    failed = {**AFTER, "outcome": "failed"}
+    said = _baseline.Baseline(path).update(report(b=AFTER, a=BEFORE, failed=failed, unused=unused))
+    assert said == [f"{path} accepts what 2 tests requested"]
     rows = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     assert rows == ["2.11 h100 2,097,152 4,194,304 a", "2.11 h100 3,145,728 4,194,304 b"]
     baseline = _baseline.Baseline(path)
@@ -216,6 +238,10 @@ def test_a_baseline_has_one_line_for_each_test_and_accepts_it(tmp_path):
     assert baseline.accepts("a", here, {**more, "is_simulated": False})
     baseline.report_path.write_text("{")
     damaged = baseline.growth("a", here, AFTER)
+    assert _baseline.Baseline(path).update(report(b=AFTER)) == [
+        f"{path} accepts what 1 test requested",
+        f"{path}.json was damaged, and is written anew",
+    ]
     assert f"What grew is unknown, as {path}.json is damaged.\nLargest holders" in damaged
     # Without the report beside the file, the largest holders are said.
     baseline.report_path.unlink()

@@ -140,23 +140,29 @@ class Baseline:
             return [unknown, *_limits.largest(holders)]
         return grown(old, found)
 
-    def update(self, report: Mapping[str, Any]) -> None:
-        """Accepts what the tests of a run needed that passed. Raises OSError."""
+    def update(self, report: Mapping[str, Any]) -> List[str]:
+        """Accepts what the tests of a run needed that passed, and says so. Raises OSError."""
         conditions = Conditions.of(report)
         passed = {test: it for test, it in report["tests"].items() if it["outcome"] == "passed"}
-        for test, it in passed.items():
+        used = {test: it for test, it in passed.items() if it["peak_reserved_bytes"]}
+        for test in passed:
+            self.lines.pop((test, conditions), None)
+        for test, it in used.items():
             accepted = Accepted(it["peak_requested_bytes"], it["peak_reserved_bytes"])
             self.lines[test, conditions] = accepted
         rows = [
             f"{it.torch} {it.device} {accepted.requested:,} {accepted.reserved:,} {test}\n"
             for (test, it), accepted in sorted(self.lines.items())
         ]
+        said = [f"{self.name} accepts what {_limits.counted(len(used), 'test')} requested"]
         try:
-            kept = self._kept(conditions)
+            kept = {test: it for test, it in self._kept(conditions).items() if test not in passed}
         except CoalesceError:
             kept = {}
+            said.append(f"{self.name}.json was damaged, and is written anew")
         _files.write(self.path, _HEAD + "".join(rows))
-        _figures.save(self.report_path, {**report, "tests": {**kept, **passed}})
+        _figures.save(self.report_path, {**report, "tests": {**kept, **used}})
+        return said
 
 
 def exact(more: int) -> str:

@@ -61,6 +61,8 @@ class WasteLimit(NamedTuple):
     def of(cls, percent: float) -> "WasteLimit":
         if isinstance(percent, bool) or not isinstance(percent, (int, float)):
             raise ValueError(f"{percent!r}: expected a number of percent")
+        if not 0 <= percent <= 100:
+            raise ValueError(f"{percent!r}: expected a number from 0 to 100, in percent")
         return cls(percent)
 
     def problem(self, usage: Usage) -> Optional[str]:
@@ -132,4 +134,9 @@ def lines(holders: Sequence[Holder]) -> List[str]:
 
 
 def blocks(number: int) -> str:
-    return "1 block" if number == 1 else f"{number} blocks"
+    return counted(number, "block")
+
+
+def counted(number: int, what: str) -> str:
+    """As `1 test` or `2 tests`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
