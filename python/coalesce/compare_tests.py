@@ -62,9 +62,14 @@ def _summary(
 ) -> str:
     more = sum(_change(old[test], new[test]) > 0 for test in changed)
     same = len(new) - len(changed) - len(only["new"])
-    counts = {"need more": more, "need less": len(changed) - more, "are equal": same}
-    counts.update({f"are {name}": len(tests) for name, tests in only.items()})
-    return "Tests: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n) + "."
+    counts = [
+        (more, "needs more", "need more"),
+        (len(changed) - more, "needs less", "need less"),
+        (same, "is equal", "are equal"),
+        *((len(tests), f"is {name}", f"are {name}") for name, tests in only.items()),
+    ]
+    said = (f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
+    return f"Tests: {', '.join(said)}."
 
 
 def _row(test: str, old: Optional[Mapping[str, Any]], new: Mapping[str, Any]) -> str:

@@ -184,6 +184,8 @@ class Plugin:
         self._entry: Dict[str, Any] = {}
         # What is said if it fails.
         self._notes: List[str] = []
+        # Whether it failed because of its memory, which no value explains.
+        self._is_explained = False
         # What the summary says of files that were written.
         self._said: List[str] = []
         options = config.known_args_namespace
@@ -207,7 +209,7 @@ class Plugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._entry, self._notes = {}, []
+        self._entry, self._notes, self._is_explained = {}, [], False
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -261,7 +263,7 @@ class Plugin:
             # Reports travel from the workers of pytest-xdist with their attributes.
             entry["outcome"] = report.outcome
             setattr(report, "gpu_memory", entry)
-            if entry["values"] and self.device.is_simulated:
+            if entry["values"] and self.device.is_simulated and not self._is_explained:
                 self._notes.append(_of_values(entry["values"]))
             if report.failed:
                 report.sections.extend(("GPU memory", note) for note in self._notes)
@@ -323,7 +325,10 @@ class Plugin:
         _device.stop(os.getpid())
 
     def _fail(self, text: List[str]) -> None:
-        pytest.fail("\n".join([f"GPU memory ({self.device}): {text[0]}", *text[1:]]), pytrace=False)
+        """Fails the test. The figure comes first, as pytest's summary cuts what is longer."""
+        self._is_explained = True
+        first, *others = "\n".join(text).split("\n")
+        pytest.fail("\n".join([f"{first} ({self.device})", *others]), pytrace=False)
 
     def _growth(self, item: pytest.Item, usage: Usage) -> List[str]:
         """What is said if the test requests more than the baseline accepts."""
@@ -355,7 +360,7 @@ class Plugin:
         return {
             "format": 1,
             "torch": self.device.torch,
-            "device": devices.pop() if devices else str(self.device),
+            "device": devices.pop() if devices else self.device.name or str(self.device),
             "is_simulated": self.device.is_simulated,
             "tests": dict(sorted(self.tests.items())),
         }
@@ -366,31 +371,40 @@ class Plugin:
         kind = "simulated " if self.device.is_simulated else ""
         used = [(it, test) for test, it in self.tests.items() if it["peak_reserved_bytes"]]
         used.sort(key=lambda row: -row[0]["peak_reserved_bytes"])
-        tests = "1 test" if len(used) == 1 else f"{len(used)} tests"
+        tests = _limits.counted(len(used), "test")
         found = [f"{tests} used the GPU ({kind}{report['device']})"]
         if self.config.option.gpu_memory and used:
             found.append(f"{'reserved':>12}{'requested':>12}  test")
             for it, test in used[:MOST_ROWS]:
                 figures = (it["peak_reserved_bytes"], it["peak_requested_bytes"])
                 found.append("".join(f"{amount(size):>12}" for size in figures) + f"  {test}")
+            if len(used) > MOST_ROWS:
+                found.append(f"and {len(used) - MOST_ROWS} more")
         if self.baseline is not None and not self.config.option.gpu_memory_update:
-            found.append(self._compared(report))
+            found += self._compared(report)
         return found
 
-    def _compared(self, report: Dict[str, Any]) -> str:
+    def _compared(self, report: Dict[str, Any]) -> List[str]:
+        """What --gpu-memory-update would change."""
         assert self.baseline is not None
-        name = self.baseline.name
-        conditions = Conditions.of(report)
-        accepted = {test: self.baseline.lines.get((test, conditions)) for test in self.tests}
-        new = sum(it is None for it in accepted.values())
-        less = sum(
-            it is not None and self.tests[test]["peak_requested_bytes"] < it.requested
-            for test, it in accepted.items()
-        )
-        return (
-            f"{name}: {new} tests are new and {less} need less than accepted (PyTorch "
-            f"{conditions.torch}, {conditions.device}); --gpu-memory-update accepts both"
-        )
+        name, conditions = self.baseline.name, Conditions.of(report)
+        where = f"PyTorch {conditions.torch} on {conditions.device}"
+        if not self.baseline.knows(conditions):
+            return [f"{name} has no line for {where}, so nothing was compared"]
+        new = less = 0
+        for test, it in self.tests.items():
+            accepted = self.baseline.lines.get((test, conditions))
+            if it["outcome"] == "passed" and accepted is not None:
+                less += it["peak_requested_bytes"] < accepted.requested
+            elif it["outcome"] == "passed" and it["peak_reserved_bytes"]:
+                new += 1
+        words = [f"{_limits.counted(new, 'test')} {'is' if new == 1 else 'are'} new"] if new else []
+        if less:
+            needs = "needs" if less == 1 else "need"
+            words.append(f"{_limits.counted(less, 'test')} {needs} less than accepted")
+        if not words:
+            return []
+        return [f"{name}: {' and '.join(words)} ({where}); --gpu-memory-update accepts that"]
 
 
 def _limits_of(item: pytest.Item, name: str) -> List[Any]:

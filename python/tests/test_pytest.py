@@ -229,12 +229,15 @@ def test_a_baseline_has_one_line_for_each_test_and_accepts_it(tmp_path):
     assert baseline.accepts("a", here._replace(torch="2.12"), AFTER)
     assert not baseline.accepts("a", here, AFTER)
     said = baseline.growth("a", here, AFTER)
-    assert "requested 3.00 MiB at its peak, +1.00 MiB (+1,048,576 bytes) above" in said
+    assert said.startswith(
+        f"+1.00 MiB (+1,048,576 bytes) above what {path} accepts: 3.00 MiB requested"
+    )
     grown = "+1.00 MiB (+1,048,576 bytes)  m.py:6 in forward: self.kept = x (0 → 1 block)"
     assert said.splitlines()[-1] == grown
     # On a real GPU, libraries choose workspaces by what they measure.
     more = {**BEFORE, "peak_requested_bytes": 2 * MIB + 1}
     assert not baseline.accepts("a", here, more)
+    assert baseline.growth("a", here, more).startswith("+1 byte above")
     assert baseline.accepts("a", here, {**more, "is_simulated": False})
     baseline.report_path.write_text("{")
     damaged = baseline.growth("a", here, AFTER)
@@ -257,7 +260,7 @@ def test_the_table_for_a_pull_request(tmp_path, capsys):
     _figures.save(paths[1], report(test_a=AFTER, test_b=AFTER, **{hostile: AFTER}))
     compare_tests.main([str(path) for path in paths])
     *_, changed, new = lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "Tests: 1 need more, 1 are equal, 1 are new, 1 are gone."
+    assert lines[2] == "Tests: 1 needs more, 1 is equal, 1 is new, 1 is gone."
     assert changed.startswith("| `test_a` | 2.00 MiB (4.00 MiB reserved) | 3.00 MiB (4.00 MiB ")
     assert changed.endswith("m.py:6 in forward: self.kept = x (0 → 1 block)` |")
     assert new.startswith("| `test_x['@all' ¦ <img>\\u{a}]` | new | 3.00 MiB ")

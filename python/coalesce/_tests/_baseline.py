@@ -114,6 +114,10 @@ class Baseline:
         allowed = 0.0 if found["is_simulated"] else accepted.requested * TOLERANCE_PERCENT / 100
         return bool(found["peak_requested_bytes"] - accepted.requested <= allowed)
 
+    def knows(self, conditions: Conditions) -> bool:
+        """Whether it has a line that can be compared."""
+        return any(it == conditions for _, it in self.lines)
+
     def growth(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> str:
         """What is to be said of a test that requests more."""
         accepted = self.lines[test, conditions]
@@ -121,8 +125,8 @@ class Baseline:
         reserved = found["peak_reserved_bytes"]
         return "\n".join(
             [
-                f"requested {amount(found['peak_requested_bytes'])} at its peak, {exact(more)} "
-                f"above what {self.name} accepts",
+                f"{exact(more)} above what {self.name} accepts: "
+                f"{amount(found['peak_requested_bytes'])} requested at its peak",
                 f"Reserved: {amount(accepted.reserved)} before, {amount(reserved)} now.",
                 *self._grown(test, conditions, found),
             ]
@@ -168,8 +172,9 @@ class Baseline:
 def exact(more: int) -> str:
     """A change, with its sign, and exact if it is small."""
     sign = "+" if more >= 0 else "-"
-    rounded = amount(abs(more))
-    return f"{sign}{rounded}" if abs(more) < 1024 else f"{sign}{rounded} ({more:+,} bytes)"
+    if abs(more) < 1024:
+        return sign + _limits.counted(abs(more), "byte")
+    return f"{sign}{amount(abs(more))} ({more:+,} bytes)"
 
 
 def grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:

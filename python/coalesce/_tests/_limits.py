@@ -49,7 +49,7 @@ class PeakLimit(NamedTuple):
             return None
         more = amount(peak - self.limit)
         limit = amount(self.limit)
-        return f"{self.kind} {amount(peak)} at its peak, {more} above the limit of {limit}"
+        return f"{amount(peak)} {self.kind} at its peak, {more} above the limit of {limit}"
 
 
 class WasteLimit(NamedTuple):
@@ -70,8 +70,8 @@ class WasteLimit(NamedTuple):
             return None
         reserved, requested = (amount(usage.peaks[kind]) for kind in ("reserved", "requested"))
         return (
-            f"reserved {reserved} for {requested} requested: {usage.waste_percent:.1f} % waste, "
-            f"above the limit of {self.percent:g} %"
+            f"{usage.waste_percent:.1f} % waste, above the limit of {self.percent:g} %: {reserved} "
+            f"reserved for {requested} requested"
         )
 
 
@@ -129,7 +129,7 @@ def lines(holders: Sequence[Holder]) -> List[str]:
     found = [f"{amount(it.requested_bytes):>12}  {it} ({blocks(it.blocks)})" for it in shown]
     if others:
         rest = sum(it.requested_bytes for it in others)
-        found.append(f"{amount(rest):>12}  in {len(others)} other lines")
+        found.append(f"{amount(rest):>12}  in {counted(len(others), 'other line')}")
     return found
 
 
