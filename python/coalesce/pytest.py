@@ -16,10 +16,9 @@ from typing import Any, Dict, Generator, List, Mapping, Optional
 import pytest
 
 from . import _death
-from ._brief import amount
 from ._explain import at_death
 from ._program import CoalesceError
-from ._tests import _device, _figures, _files, _limits
+from ._tests import _device, _figures, _files, _limits, _summary
 from ._tests._baseline import Baseline, Conditions
 from ._tests._holders import Holder
 from ._tests._limits import LeakLimit, PeakLimit, WasteLimit
@@ -34,11 +33,6 @@ MARKERS = {
 }
 OF_CALL = {"limit_gpu_memory": PeakLimit.of, "limit_gpu_waste": WasteLimit.of}
 LIMITS = {**OF_CALL, "limit_gpu_leaks": LeakLimit.of}
-
-# Tests in the table of --gpu-memory.
-MOST_ROWS = 10
-# Lines that read values which a failure lists.
-MOST_LINES = 5
 
 # How a run ends that was not interrupted.
 ENDS = (
@@ -264,7 +258,7 @@ class Plugin:
             entry["outcome"] = report.outcome
             setattr(report, "gpu_memory", entry)
             if entry["values"] and self.device.is_simulated and not self._is_explained:
-                self._notes.append(_of_values(entry["values"]))
+                self._notes.append(_summary.of_values(entry["values"]))
             if report.failed:
                 report.sections.extend(("GPU memory", note) for note in self._notes)
         return report
@@ -368,43 +362,12 @@ class Plugin:
     def _summary(self, report: Dict[str, Any]) -> List[str]:
         if self.device.lacking:
             return [f"not measured: {self.device.lacking}"]
-        kind = "simulated " if self.device.is_simulated else ""
-        used = [(it, test) for test, it in self.tests.items() if it["peak_reserved_bytes"]]
-        used.sort(key=lambda row: -row[0]["peak_reserved_bytes"])
-        tests = _limits.counted(len(used), "test")
-        found = [f"{tests} used the GPU ({kind}{report['device']})"]
-        if self.config.option.gpu_memory and used:
-            found.append(f"{'reserved':>12}{'requested':>12}  test")
-            for it, test in used[:MOST_ROWS]:
-                figures = (it["peak_reserved_bytes"], it["peak_requested_bytes"])
-                found.append("".join(f"{amount(size):>12}" for size in figures) + f"  {test}")
-            if len(used) > MOST_ROWS:
-                found.append(f"and {len(used) - MOST_ROWS} more")
+        found = [_summary.used(report)]
+        if self.config.option.gpu_memory:
+            found += _summary.table(report)
         if self.baseline is not None and not self.config.option.gpu_memory_update:
-            found += self._compared(report)
+            found += _summary.compared(report, self.baseline)
         return found
-
-    def _compared(self, report: Dict[str, Any]) -> List[str]:
-        """What --gpu-memory-update would change."""
-        assert self.baseline is not None
-        name, conditions = self.baseline.name, Conditions.of(report)
-        where = f"PyTorch {conditions.torch} on {conditions.device}"
-        if not self.baseline.knows(conditions):
-            return [f"{name} has no line for {where}, so nothing was compared"]
-        new = less = 0
-        for test, it in self.tests.items():
-            accepted = self.baseline.lines.get((test, conditions))
-            if it["outcome"] == "passed" and accepted is not None:
-                less += it["peak_requested_bytes"] < accepted.requested
-            elif it["outcome"] == "passed" and it["peak_reserved_bytes"]:
-                new += 1
-        words = [f"{_limits.counted(new, 'test')} {'is' if new == 1 else 'are'} new"] if new else []
-        if less:
-            needs = "needs" if less == 1 else "need"
-            words.append(f"{_limits.counted(less, 'test')} {needs} less than accepted")
-        if not words:
-            return []
-        return [f"{name}: {' and '.join(words)} ({where}); --gpu-memory-update accepts that"]
 
 
 def _limits_of(item: pytest.Item, name: str) -> List[Any]:
@@ -422,15 +385,3 @@ def _limits_of(item: pytest.Item, name: str) -> List[Any]:
             continue
         pytest.fail(f"@pytest.mark.{name}: {wrong}", pytrace=False)
     return list(closest.values())
-
-
-def _of_values(values: Dict[str, int]) -> str:
-    """What a failed test is told that read values of a simulated GPU."""
-    lines = [f"  {line} ({times}×)" for line, times in list(values.items())[:MOST_LINES]]
-    return "\n".join(
-        [
-            "The GPU is simulated and computes nothing: these lines read zeros, or select by them.",
-            *lines,
-            "Check shapes and memory only, or mark the test with @pytest.mark.real_gpu.",
-        ]
-    )
