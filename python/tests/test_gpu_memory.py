@@ -321,7 +321,7 @@ def test_a_plugin_that_imports_torch_early_is_refused(pytester, run):
 def test_the_examples_of_the_readme(pytester, run):
     section = README.read_text().partition("## Tests of GPU memory")[2].partition("\n## ")[0]
     examples = re.findall(r"```python\n# (test_\w+)\.py\n(.*?)```", section, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for name, text in examples:
         pytester.path.joinpath(f"{name}.py").write_text(text)
     result = run("--gpu-memory", "-rA")
