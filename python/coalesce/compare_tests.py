@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ._tests import _baseline
-from ._tests._baseline import Conditions
 from ._brief import amount
 from ._program import CoalesceError
+from ._tests import _baseline, _figures
+from ._tests._baseline import Conditions
 from ._text import printable
 
 # Rows of the table. GitHub takes comments of 65,536 characters.
@@ -29,11 +29,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("after", type=Path)
     files = parser.parse_args(arguments)
     try:
-        print(markdown(_baseline.read(files.before), _baseline.read(files.after)))
+        print(markdown(_figures.read(files.before), _figures.read(files.after)))
     except CoalesceError as error:
         sys.exit(f"coalesce: {error}")
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        sys.exit(f"coalesce: one of the files has an entry of another form: {error!r}")
 
 
 def markdown(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -64,9 +62,14 @@ def _summary(
 ) -> str:
     more = sum(_change(old[test], new[test]) > 0 for test in changed)
     same = len(new) - len(changed) - len(only["new"])
-    counts = {"need more": more, "need less": len(changed) - more, "are equal": same}
-    counts.update({f"are {name}": len(tests) for name, tests in only.items()})
-    return "Tests: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n) + "."
+    counts = [
+        (more, "needs more", "need more"),
+        (len(changed) - more, "needs less", "need less"),
+        (same, "is equal", "are equal"),
+        *((len(tests), f"is {name}", f"are {name}") for name, tests in only.items()),
+    ]
+    said = (f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
+    return f"Tests: {', '.join(said)}."
 
 
 def _row(test: str, old: Optional[Mapping[str, Any]], new: Mapping[str, Any]) -> str:

@@ -11,34 +11,35 @@ It is loaded with pytest, and does nothing without one of its options:
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Generator, List, Optional
+from typing import Any, Dict, Generator, List, Mapping, Optional
 
 import pytest
 
 from . import _death
-from ._tests import _baseline, _device, _limits
-from ._tests._baseline import Baseline, Conditions
-from ._brief import amount
 from ._explain import at_death
+from ._program import CoalesceError
+from ._tests import _device, _figures, _files, _limits, _summary
+from ._tests._baseline import Baseline, Conditions
 from ._tests._holders import Holder
 from ._tests._limits import LeakLimit, PeakLimit, WasteLimit
 from ._tests._measure import Meter, Usage
-from ._program import CoalesceError
 
 MARKERS = {
-    "limit_gpu_memory": "(limit, *, kind='reserved'): the test fails if it takes more GPU memory "
+    "limit_gpu_memory": "(LIMIT, *, kind='reserved'): the test fails if it takes more GPU memory "
     "at its peak; kind is reserved, allocated or requested",
-    "limit_gpu_leaks": "(limit): the test fails if more of what it requested lives after it",
-    "limit_gpu_waste": "(percent): the test fails if more of the reserved memory is not requested",
+    "limit_gpu_leaks": "(LIMIT): the test fails if more of what it requested lives after it",
+    "limit_gpu_waste": "(PERCENT): the test fails if more of the reserved memory is not requested",
     "real_gpu": ": the test needs what a GPU computes, and is skipped on a simulated one",
 }
 OF_CALL = {"limit_gpu_memory": PeakLimit.of, "limit_gpu_waste": WasteLimit.of}
 LIMITS = {**OF_CALL, "limit_gpu_leaks": LeakLimit.of}
 
-# Tests in the table of --gpu-memory.
-MOST_ROWS = 10
-# Lines that read values which a failure lists.
-MOST_LINES = 5
+# How a run ends that was not interrupted.
+ENDS = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
 
 PLUGIN = "coalesce_gpu_memory"
 
@@ -84,14 +85,28 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         raise pytest.UsageError("--gpu-memory-update needs --gpu-memory-baseline FILE")
     simulated = options.gpu_memory_simulate or not _device.has_gpu()
     try:
+        baseline = _opened_baseline(options)
+        if options.gpu_memory_json:
+            name = options.gpu_memory_json
+            _files.check_place(Path(os.path.abspath(name)), f"--gpu-memory-json: {name}")
         device = _device.start(options.gpu_memory_device or "h100", simulated=simulated)
-        path = options.gpu_memory_baseline
-        baseline = Baseline(Path(os.path.abspath(path))) if path else None
     except CoalesceError as error:
         raise pytest.UsageError(f"--gpu-memory: {error}") from None
     if options.gpu_memory_simulate and device.torch and device.lacking:
         raise pytest.UsageError(f"--gpu-memory-simulate: {device.lacking}")
     early_config.pluginmanager.register(Plugin(early_config, device, baseline), PLUGIN)
+
+
+def _opened_baseline(options: Any) -> Optional[Baseline]:
+    """The file of --gpu-memory-baseline. Raises CoalesceError if it is not as it should be."""
+    if not options.gpu_memory_baseline:
+        return None
+    baseline = Baseline(options.gpu_memory_baseline)
+    if options.gpu_memory_update:
+        baseline.check_place()
+    elif not baseline.path.exists():
+        raise CoalesceError(f"{baseline.name}: no such file; --gpu-memory-update writes it")
+    return baseline
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -163,7 +178,12 @@ class Plugin:
         self._entry: Dict[str, Any] = {}
         # What is said if it fails.
         self._notes: List[str] = []
+        # Whether it failed because of its memory, which no value explains.
+        self._is_explained = False
+        # What the summary says of files that were written.
+        self._said: List[str] = []
         options = config.known_args_namespace
+        self._json_path = Path(os.path.abspath(options.gpu_memory_json or ""))
         # Whether the holders of every test are wanted.
         self._is_detailed = bool(options.gpu_memory_json or baseline)
 
@@ -183,11 +203,13 @@ class Plugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._entry, self._notes = {}, []
+        self._entry, self._notes, self._is_explained = {}, [], False
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        limits = [one for name in OF_CALL if (one := self._limit(item, name)) is not None]
+        limits = [one for name in OF_CALL for one in _limits_of(item, name)]
+        # So that a mistake in it is told even if the test fails.
+        _limits_of(item, "limit_gpu_leaks")
         self.meter.begin()
         try:
             result = yield
@@ -197,12 +219,13 @@ class Plugin:
                 self._notes.append("\n".join([*at_death(error), *_limits.largest(usage.holders)]))
             raise
         usage = self._end(snapshot=self._is_detailed)
-        problems = [text for limit in limits if (text := limit.problem(usage))]
+        exceeded = [(it, text) for it in limits if (text := it.problem(usage))]
+        problems = [text for _, text in exceeded]
         said = [*problems, *self._growth(item, usage)]
         if problems:
             if usage.snapshot is None:
                 usage.snapshot = self.meter.now(snapshot=True).snapshot
-            peak = next((it for it in limits if isinstance(it, PeakLimit)), None)
+            peak = next((it for it, _ in exceeded if isinstance(it, PeakLimit)), None)
             said += _limits.explained(usage, peak)
         if said:
             self._fail(said)
@@ -215,8 +238,9 @@ class Plugin:
         for name in ("last_exc", "last_type", "last_value", "last_traceback"):
             vars(sys).pop(name, None)
         self.meter.settle()
-        limit = self._limit(item, "limit_gpu_leaks")
-        if limit is not None and self._entry.get("outcome") == "passed":
+        if self._entry.get("outcome") != "passed":
+            return result
+        for limit in _limits_of(item, "limit_gpu_leaks"):
             snapshot = self.meter.now(snapshot=True).snapshot
             leak = limit.problem(snapshot) if snapshot else None
             if leak:
@@ -233,8 +257,8 @@ class Plugin:
             # Reports travel from the workers of pytest-xdist with their attributes.
             entry["outcome"] = report.outcome
             setattr(report, "gpu_memory", entry)
-            if entry["values"] and self.device.is_simulated:
-                self._notes.append(_of_values(entry["values"]))
+            if entry["values"] and self.device.is_simulated and not self._is_explained:
+                self._notes.append(_summary.of_values(entry["values"]))
             if report.failed:
                 report.sections.extend(("GPU memory", note) for note in self._notes)
         return report
@@ -246,32 +270,59 @@ class Plugin:
         elif report.failed and report.nodeid in self.tests:
             self.tests[report.nodeid]["outcome"] = "failed"
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(self.config, "workerinput"):
+            # A worker of pytest-xdist: the process that started it has the reports of all.
+            return
         options = self.config.option
-        report = self._report()
-        if options.gpu_memory_json:
-            _baseline.save(Path(options.gpu_memory_json), report)
-        if self.baseline is not None and options.gpu_memory_update:
-            self.baseline.update(report)
+        is_over = session.exitstatus in ENDS and not options.collectonly
+        is_complete = is_over and not (session.shouldfail or session.shouldstop)
+        report = {**self._report(), "complete": is_complete}
+        try:
+            if options.gpu_memory_update:
+                self._said += self._updated(report, session) if is_over else [self._unchanged()]
+        except OSError as error:
+            self._unwritten(options.gpu_memory_baseline, error, session)
+        try:
+            if options.gpu_memory_json:
+                _figures.save(self._json_path, report)
+        except OSError as error:
+            self._unwritten(options.gpu_memory_json, error, session)
+
+    def _unwritten(self, name: str, error: OSError, session: pytest.Session) -> None:
+        """Fails the run, but in the summary: pytest must report its tests."""
+        self._said.append(f"{name} was not written: {error.strerror or error}")
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _updated(self, report: Mapping[str, Any], session: pytest.Session) -> List[str]:
+        """Accepts what the tests need, and says so. Raises OSError."""
+        if self.baseline is None or self.device.lacking:
+            return [self._unchanged()]
+        accepted, *others = self.baseline.update(report)
+        passed = sum(it["outcome"] == "passed" for it in self.tests.values())
+        left = session.testscollected - passed
+        if left > 0:
+            accepted += f", but not {_limits.counted(left, 'test')} that failed or did not run"
+        return [accepted, *others]
+
+    def _unchanged(self) -> str:
+        name = self.config.option.gpu_memory_baseline
+        why = "nothing was measured" if self.device.lacking else "the run was interrupted"
+        return f"{name} is unchanged, as {why}"
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("GPU memory")
-        for line in self._summary(report):
+        for line in [*self._summary(self._report()), *self._said]:
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
         _device.stop(os.getpid())
 
-    def _limit(self, item: pytest.Item, name: str) -> Any:
-        marker = item.get_closest_marker(name)
-        if marker is None:
-            return None
-        try:
-            return LIMITS[name](*marker.args, **marker.kwargs)  # type: ignore[operator]
-        except (TypeError, ValueError) as error:
-            wrong = f"@pytest.mark.{name}: {error}"
-        pytest.fail(wrong, pytrace=False)
-
     def _fail(self, text: List[str]) -> None:
-        pytest.fail("\n".join([f"GPU memory ({self.device}): {text[0]}", *text[1:]]), pytrace=False)
+        """Fails the test. The figure comes first, as pytest's summary cuts what is longer."""
+        self._is_explained = True
+        first, *others = "\n".join(text).split("\n")
+        pytest.fail("\n".join([f"{first} ({self.device})", *others]), pytrace=False)
 
     def _growth(self, item: pytest.Item, usage: Usage) -> List[str]:
         """What is said if the test requests more than the baseline accepts."""
@@ -293,7 +344,7 @@ class Plugin:
             "failed_requests": usage.ooms,
             "processes": usage.processes,
             "values": usage.values,
-            "holders": [list(it) for it in _baseline.kept(usage.holders)],
+            "holders": [list(it) for it in _figures.kept(usage.holders)],
             **(usage.replayed() if self.config.option.gpu_memory_update else {}),
         }
         return usage
@@ -303,7 +354,7 @@ class Plugin:
         return {
             "format": 1,
             "torch": self.device.torch,
-            "device": devices.pop() if devices else str(self.device),
+            "device": devices.pop() if devices else self.device.name or str(self.device),
             "is_simulated": self.device.is_simulated,
             "tests": dict(sorted(self.tests.items())),
         }
@@ -311,45 +362,26 @@ class Plugin:
     def _summary(self, report: Dict[str, Any]) -> List[str]:
         if self.device.lacking:
             return [f"not measured: {self.device.lacking}"]
-        kind = "simulated " if self.device.is_simulated else ""
-        used = [(it, test) for test, it in self.tests.items() if it["peak_reserved_bytes"]]
-        used.sort(key=lambda row: -row[0]["peak_reserved_bytes"])
-        tests = "1 test" if len(used) == 1 else f"{len(used)} tests"
-        found = [f"{tests} used the GPU ({kind}{report['device']})"]
-        if self.config.option.gpu_memory and used:
-            found.append(f"{'reserved':>12}{'requested':>12}  test")
-            for it, test in used[:MOST_ROWS]:
-                figures = (it["peak_reserved_bytes"], it["peak_requested_bytes"])
-                found.append("".join(f"{amount(size):>12}" for size in figures) + f"  {test}")
-        if self.baseline is not None:
-            found.append(self._compared(report))
+        found = [_summary.used(report)]
+        if self.config.option.gpu_memory:
+            found += _summary.table(report)
+        if self.baseline is not None and not self.config.option.gpu_memory_update:
+            found += _summary.compared(report, self.baseline)
         return found
 
-    def _compared(self, report: Dict[str, Any]) -> str:
-        assert self.baseline is not None
-        name = self.baseline.path.name
-        if self.config.option.gpu_memory_update:
-            return f"{name} accepts what these tests need"
-        conditions = Conditions.of(report)
-        accepted = {test: self.baseline.lines.get((test, conditions)) for test in self.tests}
-        new = sum(it is None for it in accepted.values())
-        less = sum(
-            it is not None and self.tests[test]["peak_requested_bytes"] < it.requested
-            for test, it in accepted.items()
-        )
-        return (
-            f"{name}: {new} tests are new and {less} need less than accepted (PyTorch "
-            f"{conditions.torch}, {conditions.device}); --gpu-memory-update accepts both"
-        )
 
-
-def _of_values(values: Dict[str, int]) -> str:
-    """What a failed test is told that read values of a simulated GPU."""
-    lines = [f"  {line} ({times}×)" for line, times in list(values.items())[:MOST_LINES]]
-    return "\n".join(
-        [
-            "The GPU is simulated and computes nothing: these lines read zeros, or select by them.",
-            *lines,
-            "Check shapes and memory only, or mark the test with @pytest.mark.real_gpu.",
-        ]
-    )
+def _limits_of(item: pytest.Item, name: str) -> List[Any]:
+    """The closest limit of each kind, since a test may limit reserved and requested memory."""
+    closest: Dict[Any, Any] = {}
+    for marker in item.iter_markers(name):
+        try:
+            limit = LIMITS[name](*marker.args, **marker.kwargs)  # type: ignore[operator]
+        except TypeError:
+            wrong = f"expected {name}{MARKERS[name].partition(':')[0]}"
+        except ValueError as error:
+            wrong = str(error)
+        else:
+            closest.setdefault(getattr(limit, "kind", None), limit)
+            continue
+        pytest.fail(f"@pytest.mark.{name}: {wrong}", pytrace=False)
+    return list(closest.values())

@@ -55,4 +55,4 @@ class GpuMemory(unittest.TestCase):
         usage = meter.end(snapshot=True)
         problem = allowed.problem(usage)
         if problem:
-            self.fail("\n".join([f"GPU memory: {problem}", *_limits.explained(usage, allowed)]))
+            self.fail("\n".join([problem, *_limits.explained(usage, allowed)]))

@@ -112,6 +112,19 @@ def test_runs_out_of_memory():
 def test_typed_wrongly():
     pass
 
+@pytest.mark.limit_gpu_memory
+def test_lacks_a_limit():
+    pass
+
+@pytest.mark.limit_gpu_leaks("1 MiB", kind="requested")
+def test_has_an_unknown_keyword():
+    pass
+
+@pytest.mark.limit_gpu_memory("1 MiB", kind="requested")
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_has_limits_of_two_kinds():
+    mebibytes(2)
+
 KEPT = []
 
 @pytest.mark.limit_gpu_leaks("1 MiB")
@@ -121,18 +134,17 @@ def test_leaks():
 SAID = [
     "GPU memory: on a simulated l4, PyTorch *",
     "*ERROR at teardown of test_leaks*",
-    "GPU memory (simulated l4): 2.00 MiB that the test requested lives after it, above the limit *",
+    "2.00 MiB that the test requested lives after it, above the limit of 1.00 MiB (simulated l4)",
     "* 2.00 MiB  test_memory.py:10 in mebibytes: return torch.empty(*) (1 block)",
     "*_ test_large _*",
-    "GPU memory (simulated l4): reserved 60.00 MiB at its peak, 10.00 MiB above the limit of "
-    "50.00 MiB",
+    "60.00 MiB reserved at its peak, 10.00 MiB above the limit of 50.00 MiB (simulated l4)",
     "Reason: the program. Its tensors request 60.00 MiB, so that no allocator could stay below *",
     "Largest holders (requested, at the peak)",
     "* 60.00 MiB  test_memory.py:10 in mebibytes: return torch.empty(*) (3 blocks)",
     "*_ test_reserves _*",
-    "GPU memory (simulated l4): reserved 42.00 MiB at its peak, * above the limit of 40.05 MiB",
+    "42.00 MiB reserved at its peak, * above the limit of 40.05 MiB (simulated l4)",
     "*_ test_wastes _*",
-    "GPU memory (simulated l4): reserved 20.00 MiB for 2.00 MiB requested: 90.0 % waste, above *",
+    "90.0 % waste, above the limit of 10 %: 20.00 MiB reserved for 2.00 MiB requested (*",
     "Reason: the allocator. Of 20.00 MiB that it reserved, tensors request 2.00 MiB; beside *",
     "*_ TestClass.test_each?26? _*",
     "*_ test_reads _*",
@@ -146,12 +158,17 @@ SAID = [
     "The request alone is larger than the device: 1.00 TiB of 22.03 GiB. *",
     "*_ test_typed_wrongly _*",
     "@pytest.mark.limit_gpu_memory: 'many': expected an amount such as '12 GiB' or '500 MB'",
-    "16 tests used the GPU (simulated l4)",
+    "@pytest.mark.limit_gpu_memory: expected limit_gpu_memory(LIMIT, ?, kind='reserved')",
+    "@pytest.mark.limit_gpu_leaks: expected limit_gpu_leaks(LIMIT)",
+    "2.00 MiB requested at its peak, 1.00 MiB above the limit of 1.00 MiB (simulated l4)",
+    "17 tests used the GPU (simulated l4)",
     "    reserved   requested  test",
     "   80.00 MiB   80.00 MiB  test_memory.py::test_runs_a_program",
     "   70.00 MiB   70.00 MiB  test_memory.py::test_spawns",
     "   60.00 MiB   60.00 MiB  test_memory.py::test_large",
     "   60.00 MiB   60.00 MiB  test_memory.py::test_resets_peaks",
+    "and 7 more",
+    "FAILED test_memory.py::test_large - Failed: 60.00 MiB reserved at its peak, *",
 ]
 
 
@@ -172,7 +189,7 @@ def peaks(path):
 
 def test_each_test_is_measured_alone_or_in_workers(pytester, run):
     pytester.makepyfile(test_memory=TESTS)
-    outcomes = dict(passed=10, failed=7, skipped=1, errors=1)
+    outcomes = dict(passed=10, failed=10, skipped=1, errors=1)
     alone = run("--gpu-memory", "--gpu-memory-json=alone.json", "--gpu-memory-device=l4")
     alone.assert_outcomes(**outcomes)
     alone.stdout.fnmatch_lines(SAID)
@@ -234,15 +251,27 @@ KEPT = MODEL.replace("        return x", "        self.kept = hidden * 2\n      
 def test_growth_against_the_baseline_names_the_line(pytester, run):
     pytester.makepyfile(model=MODEL, test_train=TRAIN)
     baseline = "--gpu-memory-baseline=memory.txt"
-    run(baseline, "--gpu-memory-update").assert_outcomes(passed=1)
-    run(baseline).assert_outcomes(passed=1)
+    pytester.makepyfile(test_others="def test_fails(): assert 0\ndef test_needs_no_gpu(): pass")
+    result = run(baseline, "--gpu-memory-update")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["memory.txt accepts what 1 test requested, but not 1 test that failed or did not run"]
+    )
+    Path("test_others.py").write_text("def test_needs_no_gpu(): pass")
+    result = run(baseline)
+    result.assert_outcomes(passed=2)
+    result.stdout.no_fnmatch_line("memory.txt*")
+    run(baseline, "--gpu-memory-device=l4").stdout.fnmatch_lines(
+        ["memory.txt has no line for PyTorch * on l4, so nothing was compared"]
+    )
+    Path("test_others.py").unlink()
     pytester.makepyfile(model="# A line more, so that all others move.\n" + KEPT)
     result = run(baseline)
     result.assert_outcomes(failed=1)
     grown = "+4.00 MiB (+4,194,304 bytes)"
     result.stdout.fnmatch_lines(
         [
-            f"*: requested * at its peak, {grown} above what memory.txt accepts",
+            f"{grown} above what memory.txt accepts: * requested at its peak (simulated h100)",
             f"{grown}  model.py:12 in forward: self.kept = hidden * 2 (0 → 4 blocks)",
             f"{grown}  category *",
         ]
@@ -251,8 +280,8 @@ def test_growth_against_the_baseline_names_the_line(pytester, run):
     pytester.makepyfile(test_train=limit + TRAIN)
     run(baseline).stdout.fnmatch_lines(
         [
-            "GPU memory (simulated h100): reserved * above the limit of 30.00 MiB",
-            f"requested * at its peak, {grown} above what memory.txt accepts",
+            "*MiB reserved at its peak, * above the limit of 30.00 MiB (simulated h100)",
+            f"{grown} above what memory.txt accepts: * requested at its peak",
             f"{grown}  model.py:12 in forward: *",
             "Reason: the program. *",
         ]
@@ -262,7 +291,24 @@ def test_growth_against_the_baseline_names_the_line(pytester, run):
     pytester.makepyfile(model=MODEL)
     result = run(baseline)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["memory.txt: 0 tests are new and 1 need less than accepted *"])
+    result.stdout.fnmatch_lines(["memory.txt: 1 test needs less than accepted (PyTorch *"])
+
+
+def test_values_explain_no_failure_of_memory(pytester, run):
+    pytester.makepyfile(
+        """
+        import pytest
+        import torch
+
+        @pytest.mark.limit_gpu_memory("1 MiB")
+        def test_reads():
+            assert torch.ones(2, device="cuda").sum().item() == 0
+        """
+    )
+    result = run("--gpu-memory")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["2.00 MiB reserved at its peak, 1.00 MiB above the limit of *"])
+    result.stdout.no_fnmatch_line("The GPU is simulated*")
 
 
 def test_a_plugin_that_imports_torch_early_is_refused(pytester, run):
@@ -275,7 +321,7 @@ def test_a_plugin_that_imports_torch_early_is_refused(pytester, run):
 def test_the_examples_of_the_readme(pytester, run):
     section = README.read_text().partition("## Tests of GPU memory")[2].partition("\n## ")[0]
     examples = re.findall(r"```python\n# (test_\w+)\.py\n(.*?)```", section, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for name, text in examples:
         pytester.path.joinpath(f"{name}.py").write_text(text)
     result = run("--gpu-memory", "-rA")
@@ -294,7 +340,7 @@ class UnitTest(testing.GpuMemory, unittest.TestCase):
         with self.limit_gpu_memory("20 MiB"):
             torch.empty(20 << 20, dtype=torch.uint8, device="cuda")
         with self.assertRaisesRegex(
-            AssertionError, r"reserved 22.00 MiB at its peak, 2.00 MiB abov"
+            AssertionError, r"22.00 MiB reserved at its peak, 2.00 MiB abov"
         ):
             with self.limit_gpu_memory("20 MiB"):
                 torch.empty(22 << 20, dtype=torch.uint8, device="cuda")

@@ -1,11 +1,13 @@
 """The pytest plugin where no PyTorch can use a GPU. test_gpu_memory.py has the rest."""
 
 import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from coalesce import compare_tests
-from coalesce._tests import _baseline, _holders, _limits
+from coalesce._tests import _baseline, _figures, _files, _holders, _limits
 
 pytest_plugins = "pytester"
 
@@ -76,17 +78,77 @@ def test_a_machine_without_the_simulated_gpu_is_named(pytester, monkeypatch):
     result.stdout.fnmatch_lines(["not measured: the simulated GPU is not installed; *"])
 
 
+def test_an_interrupted_run_is_incomplete(pytester):
+    pytester.makepyfile("def test_passes(): pass")
+    run(pytester, "--gpu-memory-json=out.json")
+    assert json.loads(Path("out.json").read_text())["complete"] is True
+    pytester.makepyfile("def test_passes(): pass\ndef test_stops(): raise KeyboardInterrupt")
+    update = ("--gpu-memory-baseline=memory.txt", "--gpu-memory-update")
+    result = run(pytester, "--gpu-memory-json=out.json", *update)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["memory.txt is unchanged, as *"])
+    assert not Path("memory.txt").exists()
+    assert json.loads(Path("out.json").read_text())["complete"] is False
+
+
 def test_what_is_typed_wrongly_is_named(pytester):
     pytester.makepyfile(TEST)
-    pytester.path.joinpath("bad.txt").write_text("# a comment\n2.11 h100 12 test_a\n")
+    line = "2.11 h100 5 7 test_a\n"
+    for name, text in {
+        "bad.txt": "# a comment\n2.11 h100 12 test_a\n",
+        "twice.txt": f"{line}2.12 h100 5 7 test_a\n{line}",
+        "unmerged.txt": f"{line}<<<<<<< HEAD\n{line}=======\n{line}>>>>>>> theirs\n",
+        "latin.txt": f"{line}# café\n",
+    }.items():
+        pytester.path.joinpath(name).write_text(text, encoding="latin-1")
+    pytester.path.joinpath("folder").mkdir()
     for arguments, error in {
         ("--gpu-memory-update",): "*needs --gpu-memory-baseline FILE",
         ("--gpu-memory-device=l5",): "*unknown GPU 'l5'; expected one of a10, a100, *",
         ("--gpu-memory-baseline=bad.txt",): "*bad.txt:2: expected PyTorch, device, requested, *",
+        ("--gpu-memory-baseline=twice.txt",): "*twice.txt: lines 1 and 3 are both for test_a with "
+        "PyTorch 2.11 on h100; remove one",
+        ("--gpu-memory-baseline=unmerged.txt",): "*unmerged.txt:2: git left a conflict here; *",
+        ("--gpu-memory-baseline=latin.txt",): "*: latin.txt: expected a text in UTF-8",
+        ("--gpu-memory-baseline=folder",): "*: folder: expected a file",
+        ("--gpu-memory-baseline=/dev/full",): "*: /dev/full: expected a file",
+        ("--gpu-memory-baseline=./no.txt",): "*: ./no.txt: no such file; --gpu-memory-update "
+        "writes it",
+        ("--gpu-memory-baseline=no/memory.txt", "--gpu-memory-update"): "*: no/memory.txt: there "
+        "is no folder */no",
+        ("--gpu-memory-json=folder",): "*--gpu-memory-json: folder: is a folder; expected a file",
+        ("--gpu-memory-json=no/memory.json",): "*no/memory.json: there is no folder */no",
     }.items():
         result = run(pytester, *arguments)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines([error])
+
+
+def test_links_pipes_and_devices_stay(tmp_path):
+    file, link, pipe = (tmp_path / name for name in ("file", "link", "pipe"))
+    link.symlink_to("file")
+    _files.write(link, "first")
+    _files.write(link, "second")
+    assert (link.is_symlink(), file.read_text()) == (True, "second")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    _files.write(pipe, "written")
+    assert os.read(reader, 100) == b"written"
+    os.close(reader)
+    assert pipe.is_fifo()
+    with pytest.raises(OSError, match="No space left"):
+        _files.write(Path("/dev/full"), "never")
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_file_that_cannot_be_written_fails_the_run_and_hides_no_test(pytester):
+    pytester.makepyfile("def test_passes(): pass")
+    for more in ([], ["-n", "1"]):
+        result = run(pytester, "--gpu-memory-json=/dev/full", *more)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["/dev/full was not written: No space left on device"])
+        result.stdout.no_fnmatch_line("*Traceback*")
 
 
 def test_amounts():
@@ -96,6 +158,14 @@ def test_amounts():
     for wrong in ("12 TiBs", "-1", "", "1.2.3", -1, True, None, 1.5):
         with pytest.raises(ValueError, match="expected an amount such as '12 GiB'"):
             _limits.parse(wrong)
+
+
+def test_waste_is_a_part():
+    for percent in (0, 12.5, 100):
+        assert _limits.WasteLimit.of(percent).percent == percent
+    for wrong in (-1, 100.5, float("nan")):
+        with pytest.raises(ValueError, match="expected a number from 0 to 100, in percent"):
+            _limits.WasteLimit.of(wrong)
 
 
 def snapshot(*events):
@@ -146,9 +216,10 @@ AFTER = entry(
 
 def test_a_baseline_has_one_line_for_each_test_and_accepts_it(tmp_path):
     path = tmp_path / "memory.txt"
-    _baseline.Baseline(path).update(
-        report(b=AFTER, a=BEFORE, failed={**AFTER, "outcome": "failed"})
-    )
+    unused = {**AFTER, "peak_requested_bytes": 0, "peak_reserved_bytes": 0}
+    failed = {**AFTER, "outcome": "failed"}
+    said = _baseline.Baseline(path).update(report(b=AFTER, a=BEFORE, failed=failed, unused=unused))
+    assert said == [f"{path} accepts what 2 tests requested"]
     rows = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     assert rows == ["2.11 h100 2,097,152 4,194,304 a", "2.11 h100 3,145,728 4,194,304 b"]
     baseline = _baseline.Baseline(path)
@@ -158,34 +229,62 @@ def test_a_baseline_has_one_line_for_each_test_and_accepts_it(tmp_path):
     assert baseline.accepts("a", here._replace(torch="2.12"), AFTER)
     assert not baseline.accepts("a", here, AFTER)
     said = baseline.growth("a", here, AFTER)
-    assert "requested 3.00 MiB at its peak, +1.00 MiB (+1,048,576 bytes) above" in said
+    assert said.startswith(
+        f"+1.00 MiB (+1,048,576 bytes) above what {path} accepts: 3.00 MiB requested"
+    )
     grown = "+1.00 MiB (+1,048,576 bytes)  m.py:6 in forward: self.kept = x (0 → 1 block)"
     assert said.splitlines()[-1] == grown
     # On a real GPU, libraries choose workspaces by what they measure.
     more = {**BEFORE, "peak_requested_bytes": 2 * MIB + 1}
     assert not baseline.accepts("a", here, more)
+    assert baseline.growth("a", here, more).startswith("+1 byte above")
     assert baseline.accepts("a", here, {**more, "is_simulated": False})
+    baseline.report_path.write_text("{")
+    damaged = baseline.growth("a", here, AFTER)
+    assert _baseline.Baseline(path).update(report(b=AFTER)) == [
+        f"{path} accepts what 1 test requested",
+        f"{path}.json was damaged, and is written anew",
+    ]
+    assert f"What grew is unknown, as {path}.json is damaged.\nLargest holders" in damaged
     # Without the report beside the file, the largest holders are said.
     baseline.report_path.unlink()
     *_, unknown, _, largest, _ = baseline.growth("a", here, AFTER).splitlines()
-    assert unknown == "What grew is unknown, as memory.txt.json does not have the test."
+    assert unknown == f"What grew is unknown, as {path}.json does not have the test."
     assert largest == "    2.00 MiB  m.py:5 in forward: x = a(x) (2 blocks)"
 
 
 def test_the_table_for_a_pull_request(tmp_path, capsys):
     hostile = "test_x[`@all` | <img>\n]"
     paths = [tmp_path / "before.json", tmp_path / "after.json"]
-    _baseline.save(paths[0], report(test_a=BEFORE, test_b=AFTER, test_old=AFTER))
-    _baseline.save(paths[1], report(test_a=AFTER, test_b=AFTER, **{hostile: AFTER}))
+    _figures.save(paths[0], report(test_a=BEFORE, test_b=AFTER, test_old=AFTER))
+    _figures.save(paths[1], report(test_a=AFTER, test_b=AFTER, **{hostile: AFTER}))
     compare_tests.main([str(path) for path in paths])
     *_, changed, new = lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "Tests: 1 need more, 1 are equal, 1 are new, 1 are gone."
+    assert lines[2] == "Tests: 1 needs more, 1 is equal, 1 is new, 1 is gone."
     assert changed.startswith("| `test_a` | 2.00 MiB (4.00 MiB reserved) | 3.00 MiB (4.00 MiB ")
     assert changed.endswith("m.py:6 in forward: self.kept = x (0 → 1 block)` |")
     assert new.startswith("| `test_x['@all' ¦ <img>\\u{a}]` | new | 3.00 MiB ")
-    paths[1].write_text(json.dumps({"format": 1, "tests": {"test_a": {}}}))
-    with pytest.raises(SystemExit, match="coalesce: one of the files has an entry of another form"):
-        compare_tests.main([str(path) for path in paths])
-    paths[1].write_text("[]")
-    with pytest.raises(SystemExit, match="after.json: expected a file of pytest --gpu-memory-json"):
+
+
+def test_the_file_that_is_wrong_is_named(tmp_path):
+    paths = [tmp_path / "before.json", tmp_path / "after.json"]
+    _figures.save(paths[0], report(test_a=BEFORE))
+    no_report = "after.json: expected a file of pytest --gpu-memory-json"
+    for wrong in ("[]", "[" * 100_000, "\x00", json.dumps({"format": 1, "tests": {}})):
+        paths[1].write_text(wrong)
+        with pytest.raises(SystemExit, match=no_report):
+            compare_tests.main([str(path) for path in paths])
+    for wrong in (
+        {},
+        [],
+        {**BEFORE, "peak_requested_bytes": "2"},
+        {**BEFORE, "peak_requested_bytes": 10**400},
+        {**BEFORE, "holders": [["m.py:3"]]},
+        {**BEFORE, "categories": 3},
+    ):
+        _figures.save(paths[1], report(test_a=wrong))
+        with pytest.raises(SystemExit, match="after.json: the entry of 'test_a' has another form"):
+            compare_tests.main([str(path) for path in paths])
+    paths[1].unlink()
+    with pytest.raises(SystemExit, match="after.json: no such file"):
         compare_tests.main([str(path) for path in paths])

@@ -1,21 +1,20 @@
 """The accepted memory of tests: a text with one line for each, and what grew since."""
 
-import json
+import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from .. import _program
-from . import _limits
 from .._brief import amount
-from ._holders import Holder
 from .._program import CoalesceError
+from . import _figures, _files, _limits
+from ._holders import Holder
 
 # How much more than the baseline a test may request on a real GPU, in percent. There, libraries
 # choose workspaces by what they measure. On the simulated one, equal programs request equal bytes.
 TOLERANCE_PERCENT = 1.0
 
-# Lines of a test that a report keeps.
-_MOST_HOLDERS = 30
+# How the lines begin that git leaves where it could not merge.
+_CONFLICT = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
 
 _HEAD = """\
 # The GPU memory of tests at their peaks, in bytes. What is requested is compared, what is reserved
@@ -48,13 +47,30 @@ class Accepted(NamedTuple):
 class Baseline:
     """The lines of the file, and of the report beside it, which knows who held the memory."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Union[str, Path]) -> None:
+        """Reads the file if there is one. Raises CoalesceError."""
+        self.name = str(path)
+        # Tests may change the working folder.
+        self.path = Path(os.path.abspath(path))
         self.lines: Dict[Tuple[str, Conditions], Accepted] = {}
-        if path.exists():
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if line.strip() and not line.startswith("#"):
-                    self._read(line, number)
+        # Where a test was read, to name both lines if there is another.
+        self._numbers: Dict[Tuple[str, Conditions], int] = {}
+        if not self.path.exists():
+            return
+        # A device such as /dev/full has no end.
+        if not self.path.is_file():
+            raise CoalesceError(f"{path}: expected a file")
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise CoalesceError(f"{path}: {error.strerror}") from None
+        except UnicodeError:
+            raise CoalesceError(f"{path}: expected a text in UTF-8") from None
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.startswith(_CONFLICT):
+                raise CoalesceError(f"{path}:{number}: git left a conflict here; resolve it")
+            if line.strip() and not line.startswith("#"):
+                self._read(line, number)
 
     def _read(self, line: str, number: int) -> None:
         try:
@@ -62,14 +78,33 @@ class Baseline:
             accepted = Accepted(*(int(it.replace(",", "")) for it in (requested, reserved)))
         except ValueError:
             raise CoalesceError(
-                f"{self.path}:{number}: expected PyTorch, device, requested, reserved, test"
+                f"{self.name}:{number}: expected PyTorch, device, requested, reserved, test"
             ) from None
-        self.lines[test, Conditions(torch, device)] = accepted
+        key = (test, Conditions(torch, device))
+        if key in self.lines:
+            raise CoalesceError(
+                f"{self.name}: lines {self._numbers[key]} and {number} are both for {test} with "
+                f"PyTorch {torch} on {device}; remove one"
+            )
+        self.lines[key], self._numbers[key] = accepted, number
 
     @property
     def report_path(self) -> Path:
         """The report of the run that wrote the baseline. Without it, growth has no lines."""
-        return self.path.with_name(self.path.name + ".json")
+        return Path(f"{self.path}.json")
+
+    def check_place(self) -> None:
+        """Raises CoalesceError if update() cannot write."""
+        _files.check_place(self.path, self.name)
+        _files.check_place(self.report_path, f"{self.name}.json")
+
+    def _kept(self, conditions: Conditions) -> Mapping[str, Any]:
+        """The tests of the report beside the file. Raises CoalesceError if it is damaged."""
+        if not self.report_path.exists():
+            return {}
+        report = _figures.read(self.report_path)
+        kept: Mapping[str, Any] = report["tests"]
+        return kept if Conditions.of(report) == conditions else {}
 
     def accepts(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> bool:
         """Whether a test is new or requests no more than before."""
@@ -79,6 +114,10 @@ class Baseline:
         allowed = 0.0 if found["is_simulated"] else accepted.requested * TOLERANCE_PERCENT / 100
         return bool(found["peak_requested_bytes"] - accepted.requested <= allowed)
 
+    def knows(self, conditions: Conditions) -> bool:
+        """Whether it has a line that can be compared."""
+        return any(it == conditions for _, it in self.lines)
+
     def growth(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> str:
         """What is to be said of a test that requests more."""
         accepted = self.lines[test, conditions]
@@ -86,44 +125,56 @@ class Baseline:
         reserved = found["peak_reserved_bytes"]
         return "\n".join(
             [
-                f"requested {amount(found['peak_requested_bytes'])} at its peak, {exact(more)} "
-                f"above what {self.path.name} accepts",
+                f"{exact(more)} above what {self.name} accepts: "
+                f"{amount(found['peak_requested_bytes'])} requested at its peak",
                 f"Reserved: {amount(accepted.reserved)} before, {amount(reserved)} now.",
                 *self._grown(test, conditions, found),
             ]
         )
 
     def _grown(self, test: str, conditions: Conditions, found: Mapping[str, Any]) -> List[str]:
-        before = read(self.report_path) if self.report_path.exists() else None
-        old = before and Conditions.of(before) == conditions and before["tests"].get(test)
-        if not old:
+        why = "does not have the test"
+        try:
+            old = self._kept(conditions).get(test)
+        except CoalesceError:
+            old, why = None, "is damaged"
+        if old is None:
             holders = [Holder(*it) for it in found["holders"]]
-            unknown = f"What grew is unknown, as {self.report_path.name} does not have the test."
+            unknown = f"What grew is unknown, as {self.name}.json {why}."
             return [unknown, *_limits.largest(holders)]
         return grown(old, found)
 
-    def update(self, report: Mapping[str, Any]) -> None:
-        """Accepts what the tests of a run needed that passed."""
+    def update(self, report: Mapping[str, Any]) -> List[str]:
+        """Accepts what the tests of a run needed that passed, and says so. Raises OSError."""
         conditions = Conditions.of(report)
         passed = {test: it for test, it in report["tests"].items() if it["outcome"] == "passed"}
-        for test, it in passed.items():
+        used = {test: it for test, it in passed.items() if it["peak_reserved_bytes"]}
+        for test in passed:
+            self.lines.pop((test, conditions), None)
+        for test, it in used.items():
             accepted = Accepted(it["peak_requested_bytes"], it["peak_reserved_bytes"])
             self.lines[test, conditions] = accepted
         rows = [
             f"{it.torch} {it.device} {accepted.requested:,} {accepted.reserved:,} {test}\n"
             for (test, it), accepted in sorted(self.lines.items())
         ]
-        write(self.path, _HEAD + "".join(rows))
-        old = read(self.report_path) if self.report_path.exists() else None
-        kept = old["tests"] if old and Conditions.of(old) == conditions else {}
-        save(self.report_path, {**report, "tests": {**kept, **passed}})
+        said = [f"{self.name} accepts what {_limits.counted(len(used), 'test')} requested"]
+        try:
+            kept = {test: it for test, it in self._kept(conditions).items() if test not in passed}
+        except CoalesceError:
+            kept = {}
+            said.append(f"{self.name}.json was damaged, and is written anew")
+        _files.write(self.path, _HEAD + "".join(rows))
+        _figures.save(self.report_path, {**report, "tests": {**kept, **used}})
+        return said
 
 
 def exact(more: int) -> str:
     """A change, with its sign, and exact if it is small."""
     sign = "+" if more >= 0 else "-"
-    rounded = amount(abs(more))
-    return f"{sign}{rounded}" if abs(more) < 1024 else f"{sign}{rounded} ({more:+,} bytes)"
+    if abs(more) < 1024:
+        return sign + _limits.counted(abs(more), "byte")
+    return f"{sign}{amount(abs(more))} ({more:+,} bytes)"
 
 
 def grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
@@ -160,36 +211,3 @@ def _by_key(holders: Sequence[Sequence[Any]]) -> Dict[Tuple[str, str, str], Hold
 
 def _bytes(holder: Optional[Holder]) -> int:
     return 0 if holder is None else holder.requested_bytes
-
-
-def kept(holders: Sequence[Holder]) -> List[Holder]:
-    """The holders that a report keeps: the largest, and one for the others."""
-    shown, others = list(holders[:_MOST_HOLDERS]), holders[_MOST_HOLDERS:]
-    if others:
-        size, count = (sum(getattr(it, name) for it in others) for name in Holder._fields[3:])
-        shown.append(Holder("(other lines)", "", "", size, count))
-    return shown
-
-
-def read(path: Path) -> Dict[str, Any]:
-    """A report, as `--gpu-memory-json` writes it.
-
-    Raises CoalesceError if it is none.
-    """
-    try:
-        report = _program.read(path)
-        if report["format"] == 1 and isinstance(report["tests"], dict):
-            return report
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise CoalesceError(f"{path}: expected a file of pytest --gpu-memory-json")
-
-
-def save(path: Path, report: Mapping[str, Any]) -> None:
-    write(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _program.replaced(path) as unfinished:
-        Path(unfinished).write_text(text, encoding="utf-8")

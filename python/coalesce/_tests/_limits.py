@@ -49,7 +49,7 @@ class PeakLimit(NamedTuple):
             return None
         more = amount(peak - self.limit)
         limit = amount(self.limit)
-        return f"{self.kind} {amount(peak)} at its peak, {more} above the limit of {limit}"
+        return f"{amount(peak)} {self.kind} at its peak, {more} above the limit of {limit}"
 
 
 class WasteLimit(NamedTuple):
@@ -61,6 +61,8 @@ class WasteLimit(NamedTuple):
     def of(cls, percent: float) -> "WasteLimit":
         if isinstance(percent, bool) or not isinstance(percent, (int, float)):
             raise ValueError(f"{percent!r}: expected a number of percent")
+        if not 0 <= percent <= 100:
+            raise ValueError(f"{percent!r}: expected a number from 0 to 100, in percent")
         return cls(percent)
 
     def problem(self, usage: Usage) -> Optional[str]:
@@ -68,8 +70,8 @@ class WasteLimit(NamedTuple):
             return None
         reserved, requested = (amount(usage.peaks[kind]) for kind in ("reserved", "requested"))
         return (
-            f"reserved {reserved} for {requested} requested: {usage.waste_percent:.1f} % waste, "
-            f"above the limit of {self.percent:g} %"
+            f"{usage.waste_percent:.1f} % waste, above the limit of {self.percent:g} %: {reserved} "
+            f"reserved for {requested} requested"
         )
 
 
@@ -127,9 +129,14 @@ def lines(holders: Sequence[Holder]) -> List[str]:
     found = [f"{amount(it.requested_bytes):>12}  {it} ({blocks(it.blocks)})" for it in shown]
     if others:
         rest = sum(it.requested_bytes for it in others)
-        found.append(f"{amount(rest):>12}  in {len(others)} other lines")
+        found.append(f"{amount(rest):>12}  in {counted(len(others), 'other line')}")
     return found
 
 
 def blocks(number: int) -> str:
-    return "1 block" if number == 1 else f"{number} blocks"
+    return counted(number, "block")
+
+
+def counted(number: int, what: str) -> str:
+    """As `1 test` or `2 tests`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
