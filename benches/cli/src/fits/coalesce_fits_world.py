@@ -44,7 +44,7 @@ def join(torch):
         setattr(module, name, alone)
         setattr(torch.distributed, name, alone)
     begin = module.init_process_group
-    # The groups would not keep its methods.
+    # The groups do not keep the object alive of which the methods are.
     store = store_alone(torch.distributed)
 
     def begin_alone(*args, **kwargs):
@@ -62,7 +62,7 @@ def join(torch):
 def ignore_other_parameters(distributed):
     """DistributedDataParallel compares the shapes of its parameters with those of other ranks, and
     none arrive."""
-    verify = distributed._verify_params_across_processes
+    verify = getattr(distributed, "_verify_params_across_processes", None)
 
     def verify_nothing(*args, **kwargs):
         with contextlib.suppress(RuntimeError):
@@ -98,8 +98,9 @@ def store_alone(distributed):
             return self.values.get(key, bytes(COMMUNICATOR_BYTES))
 
         def add(self, key, amount):
-            self.values[key] = self.values.get(key, 0) + amount
-            return self.values[key]
+            total = int(self.values.get(key, 0)) + amount
+            self.values[key] = str(total).encode()
+            return total
 
         def check(self, keys):
             return all(key in self.values for key in keys)
