@@ -16,7 +16,7 @@ from ._tests import _baseline, _figures
 from ._tests._baseline import Conditions
 from ._text import printable
 
-# Rows of the table. GitHub takes comments of 65,536 characters.
+# The most rows of the table. A comment on GitHub has at most 65,536 characters.
 MOST_ROWS = 40
 # Characters of a text in a cell.
 MOST_CHARACTERS = 300

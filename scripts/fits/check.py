@@ -96,10 +96,10 @@ found[found > 0]
 torch.where(found > 0, found, found)
 torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 1, 1, device="cuda"))
 torch.fft.rfft(torch.ones(1000, device="cuda"))
-# Labels are known, also where a library moves them to the device that they are on.
+# Labels stay known when a library moves them to the device that they are on already.
 labels = torch.arange(10).cuda().to("cuda")
 assert labels[labels > 6].numel() == 3
-# Generation ends when no tokens are left, whatever the tokens say.
+# Generation ends at its limit, whatever the tokens are.
 says, none_left = torch.rand(10, device="cuda") > 0.5, labels >= 0
 assert (says | none_left).all() and not (says & ~none_left).any()
 """

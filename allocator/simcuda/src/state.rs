@@ -152,11 +152,7 @@ impl Sim {
                 .contents
                 .then(|| Contents::new(settings.device.hold_events)),
             counters: Counters::default(),
-            reads: Reads {
-                bool: settings.byte,
-                count: 0,
-                ..Reads::default()
-            },
+            reads: Reads::with_bool(settings.byte),
             logging: settings.log.is_some(),
             log: Vec::new(),
             calls: Vec::new(),

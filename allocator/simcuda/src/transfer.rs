@@ -44,8 +44,8 @@ impl Operation {
     }
 }
 
-/// Bytes of a copy to a device that are kept without contents. `DistributedDataParallel` sends its buckets to other ranks, and
-/// reads there what they agreed on.
+/// The largest copy to a device whose bytes are kept, without contents. `DistributedDataParallel` needs this: it copies the sizes
+/// of its buckets to the device, broadcasts them, and reads them back.
 const KEPT: u64 = 1 << 16;
 
 /// What copies from a device without contents read.
@@ -55,11 +55,18 @@ pub(crate) struct Reads {
     pub(crate) bool: u8,
     /// For a copy of four or eight bytes, the sizes in which PyTorch reads how many elements a mask selects.
     pub(crate) count: u64,
-    /// The address and the bytes of the last copy to a device, unless anything has run since that could have written there.
-    pub(crate) last: Option<(u64, Vec<u8>)>,
+    /// The address and the bytes of the last copy to a device; none once a kernel, a fill or another copy may have overwritten them.
+    last: Option<(u64, Vec<u8>)>,
 }
 
 impl Reads {
+    pub(crate) fn with_bool(bool: u8) -> Self {
+        Self {
+            bool,
+            ..Self::default()
+        }
+    }
+
     /// The first bytes of what a copy reads. The rest are zeros.
     fn of(&self, bytes: u64) -> [u8; 8] {
         match bytes {

@@ -43,7 +43,8 @@ static inline void note(const char *function, int *once) {
 #define DESCRIBES(name) \
   const char *name(int error) { return error ? "simulated error" : "success"; }
 
-/* An argument that is not looked at. Those of a function that are not named here follow in the same registers and places. */
+/* An argument that a stand-in ignores. A size that follows it is found because each argument takes a register or eight bytes of
+   the stack, whatever its type. */
 typedef const void *any;
 #define ANY_3 any a, any b, any c
 #define ANY_4 ANY_3, any d
@@ -60,7 +61,8 @@ typedef const void *any;
 #define ANY_17 ANY_16, any q
 #define ANY_19 ANY_17, any r, any s
 
-/* A function that says how large a workspace is, after COUNT arguments: 0. PyTorch does not set it before. */
+/* A function that writes the size of a workspace to the argument after COUNT others. It writes 0: PyTorch leaves the size
+   uninitialized, and would request what it finds there. */
 #define NO_WORKSPACE(COUNT, type, name) \
   int name(ANY_##COUNT, type *size) {   \
     *size = 0;                          \

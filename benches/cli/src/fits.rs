@@ -73,8 +73,9 @@ pub struct Args {
     /// program reads the environment variable NAME. Larger numbers must need more memory.
     #[arg(long, value_name = "NAME=FIRST..LAST", conflicts_with = "world")]
     vary: Option<Parameter>,
-    /// Run the program as a job of this many ranks, without the others. Of each kind of rank, some are run, and the answer is
-    /// about the one that needs most. A launcher, such as torchrun, starts the processes of one machine.
+    /// Simulate a job of this many ranks. Ranks 0, 1, 2, 4, 8 and so on and the last one run, one after the other and each
+    /// alone, and the answer is about the rank that reserves the most. A launcher such as torchrun starts the processes of
+    /// one machine.
     #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
     world: Option<u32>,
     /// Also exit with status 1 if it reserves more than this at its peak, or at the upper end of its range: for checks in CI.
@@ -159,7 +160,7 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     Ok((report, found.run))
 }
 
-/// The program as the rank that needs most, and what the ranks need, the most first.
+/// The program as the rank that reserves the most, and what each rank reserves, in descending order.
 fn binding(
     program: &Program,
     device: Device,
@@ -168,7 +169,7 @@ fn binding(
     let mut all = Vec::new();
     for rank in world.sample() {
         notice(&format!("rank {rank} of {}:", world.size));
-        // So much memory that it shows what it needs.
+        // On a device with enough memory for any rank, the peaks can be compared.
         let known = program
             .of_rank(world, rank)
             .run(device.roomy(), None)

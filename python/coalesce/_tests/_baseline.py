@@ -9,8 +9,8 @@ from .._program import CoalesceError
 from . import _figures, _files, _limits
 from ._holders import Holder
 
-# How much more than the baseline a test may request on a real GPU, in percent. There, libraries
-# choose workspaces by what they measure. On the simulated one, equal programs request equal bytes.
+# How much more than the baseline a test may request on a real GPU, in percent. Libraries measure
+# kernels there, so workspaces differ between runs. On a simulated GPU, the tolerance is zero.
 TOLERANCE_PERCENT = 1.0
 
 # How the lines begin that git leaves where it could not merge.

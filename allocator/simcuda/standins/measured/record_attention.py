@@ -7,24 +7,11 @@ PyTorch requests the workspace of a call last, so the allocator's trace has its 
 with CUDA, and a GPU that does nothing else or the simulated one. README.md beside this file
 describes the columns."""
 
-import argparse
-import csv
-import sys
-from pathlib import Path
-
 import torch
+from recording import record, requested
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def last_requested(call):
-    """The result of a call, and the size that it requested last."""
-    torch.cuda.memory._record_memory_history(enabled=None)
-    torch.cuda.memory._record_memory_history(context=None)
-    result = call()
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    return result, [entry["size"] for entry in trace if entry["action"] == "alloc"][-1]
 
 
 def tensor(layout, heads, length, dim, row):
@@ -60,31 +47,12 @@ def measure(row):
     }
     attention = torch.nn.functional.scaled_dot_product_attention
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        result, forward = last_requested(lambda: attention(*inputs, **options))
+        result, forward = requested(lambda: attention(*inputs, **options))
     # With the strides of the result, or PyTorch makes a copy.
     gradient = torch.zeros_like(result)
-    _, backward = last_requested(lambda: torch.autograd.grad(result, inputs, gradient))
-    return forward, backward
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("attentions", type=Path)
-    parser.add_argument("out", type=Path)
-    args = parser.parse_args()
-    with args.attentions.open() as file:
-        rows = list(csv.DictReader(file))
-    with args.out.open("w", newline="") as out:
-        writer = csv.DictWriter(out, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            try:
-                row["forward"], row["backward"] = measure(row)
-            except RuntimeError as error:
-                print(row, error, file=sys.stderr)
-                continue
-            writer.writerow(row)
+    _, backward = requested(lambda: torch.autograd.grad(result, inputs, gradient))
+    return {"forward": forward[-1], "backward": backward[-1]}
 
 
 if __name__ == "__main__":
-    main()
+    record(__doc__, measure)

@@ -297,7 +297,8 @@ fn without_steps(report: &FitsReport) -> String {
     if report.steps > 0 {
         return String::new();
     }
-    let remark = "No optimizer of PyTorch made a step. If the program is to train, it may have had no batch.";
+    let remark =
+        "The program made no optimizer step. If it should train, check that it received a batch.";
     format!("\n{}", paragraphs([remark.to_owned()]))
 }
 

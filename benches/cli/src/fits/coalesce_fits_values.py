@@ -48,8 +48,8 @@ TRANSFORM |= {f"fft_{i}{kind}fft{n}" for i in ("", "i") for kind in ("", "r", "h
 # Functions whose values are random: those on the CPU would differ.
 RANDOM = {"randint", "randint_like", "randperm", "random_", "bernoulli_", "geometric_"}
 
-# Operators of which one operand can decide the result alone, and what that operand is. Generation ends when "no tokens left, or
-# a token says so": the first is known.
+# Operators whose result is known if one operand has this value: true for "or", false for "and" and for
+# products. Text generation ends at its limit, which is known, or at a token, which is not.
 DECIDES = {
     **dict.fromkeys(("__or__", "__ror__", "__ior__", "bitwise_or", "logical_or"), True),
     **dict.fromkeys(("__and__", "__rand__", "__iand__", "bitwise_and", "logical_and"), False),

@@ -1,8 +1,9 @@
 """One rank of a job of many GPUs, alone.
 
-A collective needs no partner to have the right shapes. NCCL's stand-in moves nothing and asks nobody, so
-groups of GPUs are PyTorch's own. Groups of CPUs are PyTorch's "fake" ones, which move nothing either.
-What ranks tell each other as objects of Python is what this rank has."""
+Collectives allocate the same memory without the other ranks. On GPUs, they go through PyTorch's own
+NCCL backend to the stand-in for NCCL, which moves no data and waits for nobody. On CPUs, they go to
+PyTorch's "fake" backend, which does the same. A collective of Python objects gives each rank the
+object of this one."""
 
 import contextlib
 import importlib
@@ -14,13 +15,13 @@ RANK = int(os.environ.get("COALESCE_FITS_RANK") or 0)
 
 # The size of ncclUniqueId.
 COMMUNICATOR_BYTES = 128
-# Nobody watches whether others are alive.
+# PyTorch's watchdog must not wait for other ranks.
 ALONE = {"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 
 
 def enter():
-    """Called before the program. Of the processes that a launcher starts on this machine, the one
-    with the place of the rank goes on, and the others end."""
+    """Called before the program starts. A launcher starts several processes. The one whose local rank
+    is that of RANK continues as RANK, and the others exit."""
     if not WORLD:
         return
     place = int(os.environ["LOCAL_RANK"])
@@ -44,7 +45,7 @@ def join(torch):
         setattr(module, name, alone)
         setattr(torch.distributed, name, alone)
     begin = module.init_process_group
-    # The groups do not keep the object alive of which the methods are.
+    # The closure below keeps the store alive. A process group holds only its C++ part.
     store = store_alone(torch.distributed)
 
     def begin_alone(*args, **kwargs):
@@ -60,8 +61,8 @@ def join(torch):
 
 
 def ignore_other_parameters(distributed):
-    """DistributedDataParallel compares the shapes of its parameters with those of other ranks, and
-    none arrive."""
+    """DistributedDataParallel checks that all ranks have the same parameters. The check fails here,
+    because no data arrive from other ranks."""
     verify = getattr(distributed, "_verify_params_across_processes", None)
 
     def verify_nothing(*args, **kwargs):
@@ -83,8 +84,8 @@ def make_groups_alone(module):
 
 
 def store_alone(distributed):
-    """A store in which what other ranks would set is there: the number of a communicator of NCCL,
-    which its stand-in does not look at."""
+    """A store that never waits. For a key that another rank would set, it returns zeros of the size of
+    ncclUniqueId, which the stand-in for NCCL ignores."""
 
     class Store(distributed.Store):
         def __init__(self):

@@ -20,13 +20,17 @@ use super::world::World;
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 6] = [
+const MODULES: [(&str, &str); 7] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
         include_str!("coalesce_fits_steps.py"),
     ),
     ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
+    (
+        "coalesce_fits_imports.py",
+        include_str!("coalesce_fits_imports.py"),
+    ),
     (
         "coalesce_fits_peaks.py",
         include_str!("coalesce_fits_peaks.py"),
@@ -44,7 +48,7 @@ const MODULES: [(&str, &str); 6] = [
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
 const SHORT_EPOCHS: u32 = 3;
 
-/// What the status has with which Linux ends a process when memory runs out.
+/// A part of the exit status of a process that Linux killed, as it does when the machine is out of memory.
 const KILLED: &str = "signal: 9 ";
 
 /// Lines of the output of a failed program that are shown.
@@ -116,8 +120,8 @@ struct Failed {
 }
 
 impl Failed {
-    /// What else can be assumed, as the error may come from a value that was read, or from a mask that selected
-    /// nothing, and be none on a GPU. With what to say of it.
+    /// Other assumptions under which the program may succeed, each with a remark. The error may come from a value that was
+    /// read, or from a mask that selected nothing.
     fn others(&self, assumed: Assumed) -> Vec<(Assumed, &'static str)> {
         let reads_ones = Assumed {
             reads: Reads::Ones,

@@ -123,7 +123,7 @@ pub(super) fn without_torch(records: &Path) -> Option<String> {
     (!records.join("with_torch").exists()).then_some(python)
 }
 
-/// The report and the snapshot of the process that reserved most.
+/// The report and the snapshot of the process that reserved the most memory.
 pub(super) fn largest(records: &Path) -> anyhow::Result<Option<(Known, PathBuf)>> {
     let mut largest: Option<(Known, PathBuf)> = None;
     for entry in fs::read_dir(records)? {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import coalesce_fits_gpu
 import coalesce_fits_world
-from coalesce_fits_gpu import After
+from coalesce_fits_imports import After, run_hidden
 from coalesce_fits_peaks import Peaks
 from coalesce_fits_steps import Epochs, Steps
 
@@ -191,7 +191,7 @@ def watch_safetensors(module):
 
 
 coalesce_fits_world.enter()
-coalesce_fits_gpu.run_hidden()
+run_hidden()
 sys.meta_path[:0] = [
     After("torch", watch, load_gpu, no_torch),
     After("safetensors.torch", watch_safetensors),

@@ -13,10 +13,10 @@ pub struct World {
     pub size: u32,
 }
 
-/// Ranks that need the same.
+/// Ranks with the same peaks of memory.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Ranks {
-    /// Those that were run.
+    /// The ranks of the group that were run.
     pub ranks: Vec<u32>,
     /// Bytes.
     pub peak_requested_bytes: u64,
@@ -25,8 +25,8 @@ pub struct Ranks {
 }
 
 impl World {
-    /// The ranks that are run. Along each axis of a mesh whose sizes are powers of two, they have the first place, the last,
-    /// and one between them if there is one.
+    /// The ranks to run: 0, the powers of two, and the last. If each axis of the job's mesh has a power of two of places, these
+    /// ranks cover the first, a middle and the last place of every axis.
     pub fn sample(self) -> Vec<u32> {
         let powers = (0..u32::BITS).map(|power| 1 << power);
         let mut ranks: Vec<u32> = std::iter::once(0)
@@ -60,7 +60,7 @@ impl World {
     }
 }
 
-/// Adds what a rank needs to those that need the same, or to none.
+/// Adds a rank to the group of ranks with the same peaks, or as a new group.
 pub fn add(all: &mut Vec<Ranks>, rank: u32, requested: u64, reserved: u64) {
     let same = all.iter_mut().find(|ranks| {
         (ranks.peak_requested_bytes, ranks.peak_reserved_bytes) == (requested, reserved)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import coalesce_fits_gpu
+import coalesce_fits_imports
 import coalesce_fits_world
 
 # Operations that PyTorch keeps for the snapshot of a test; the oldest are dropped.
@@ -32,7 +33,7 @@ values = {}
 def start():
     """Gets ready for the import of PyTorch. A second call does nothing."""
     if not any(getattr(finder, "then", None) is imported for finder in sys.meta_path):
-        sys.meta_path.insert(0, coalesce_fits_gpu.After("torch", imported, before_import))
+        sys.meta_path.insert(0, coalesce_fits_imports.After("torch", imported, before_import))
 
 
 def is_to_be_simulated():

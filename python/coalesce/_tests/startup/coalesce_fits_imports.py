@@ -1,0 +1,1 @@
+../../../../benches/cli/src/fits/coalesce_fits_imports.py
