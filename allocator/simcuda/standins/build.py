@@ -4,7 +4,8 @@
     build.py SIMCUDA OUT [--cuda 12|13] [--cc COMPILER]
 
 SIMCUDA is libsimcuda.so, which cargo builds from the crate; OUT becomes a folder with
-libcuda.so.1, libnvidia-ml.so.1, and cuda12/ and cuda13/ with the rest. Needs a C compiler and nm.
+libcuda.so.1, libnvidia-ml.so.1, and cuda12/ and cuda13/ with the rest. An earlier build there is
+replaced. Needs a C compiler and nm.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -36,6 +38,8 @@ VERSIONS = {
 # The name of the version of each symbol, where it is not the name of the file.
 SYMBOL_VERSIONS = {"libnvshmem_host": "NVSHMEM"}
 UNVERSIONED = {"libcufile", "libcurand", "libcusparseLt", "libnccl"}
+# What a folder of stand-ins may contain.
+BUILT = re.compile(r"cuda\d+$|lib\w+\.so\.\d+$|libnvidia-ml\.so\.1$")
 DEFINITION = re.compile(
     r"^(?:SUCCEEDS|CREATES|FREES|DESCRIBES|NO_WORKSPACES?)\((?:\w+, )*(\w+)\)|\b(\w+)\([^;{}]*\) \{", re.M
 )
@@ -72,26 +76,20 @@ def compiled(args, text, path, *flags):
         sys.exit(f"build.py: cannot compile {path.name}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("simcuda", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--cuda", type=int, choices=MAJORS, action="append")
-    parser.add_argument("--cc", default="cc")
-    args = parser.parse_args()
-    driver = args.out / "libcuda.so.1"
-    args.out.mkdir(parents=True, exist_ok=True)
+def build(args, out):
+    """Builds the stand-ins into an empty folder."""
+    driver = out / "libcuda.so.1"
     shutil.copyfile(args.simcuda, driver)
     symbols = subprocess.run(
         ["nm", "-D", "--defined-only", driver], text=True, capture_output=True, check=True
     )
     simulated = set(symbols.stdout.split())
     compiled(
-        args, source("libnvidia-ml", simulated), args.out / "libnvidia-ml.so.1", "-DCUDA=13"
+        args, source("libnvidia-ml", simulated), out / "libnvidia-ml.so.1", "-DCUDA=13"
     )
     for major in args.cuda or MAJORS:
-        folder = args.out / f"cuda{major}"
-        folder.mkdir(exist_ok=True)
+        folder = out / f"cuda{major}"
+        folder.mkdir()
         for library, versions in VERSIONS.items():
             path = folder / f"{library}.so.{versions[MAJORS.index(major)]}"
             flags = [f"-DCUDA={major}"]
@@ -105,6 +103,28 @@ def main():
                 flags += ["-Wl,--no-as-needed", str(driver), "-Wl,-rpath,$ORIGIN/.."]
             compiled(args, source(library, simulated), path, *flags)
         (folder / "version").unlink()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("simcuda", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--cuda", type=int, choices=MAJORS, action="append")
+    parser.add_argument("--cc", default="cc")
+    args = parser.parse_args()
+    if args.out.exists():
+        others = [entry.name for entry in args.out.iterdir() if not BUILT.match(entry.name)]
+        if others:
+            sys.exit(f"build.py: {args.out} holds other files, such as {others[0]}; name a new folder")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    # Programs may be running above an earlier build, which may hold files that are not built any more.
+    with tempfile.TemporaryDirectory(dir=args.out.parent, prefix=f".{args.out.name}.") as work:
+        new = Path(work) / "new"
+        new.mkdir()
+        build(args, new)
+        if args.out.exists():
+            args.out.rename(Path(work) / "old")
+        new.rename(args.out)
 
 
 if __name__ == "__main__":
