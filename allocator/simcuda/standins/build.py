@@ -39,7 +39,7 @@ VERSIONS = {
 SYMBOL_VERSIONS = {"libnvshmem_host": "NVSHMEM"}
 UNVERSIONED = {"libcufile", "libcurand", "libcusparseLt", "libnccl"}
 # What a folder of stand-ins may contain.
-BUILT = re.compile(r"cuda\d+$|lib\w+\.so\.\d+$|libnvidia-ml\.so\.1$")
+BUILT = re.compile(r"cuda\d+$|lib[\w-]+\.so\.\d+$")
 DEFINITION = re.compile(
     r"^(?:SUCCEEDS|CREATES|FREES|DESCRIBES|NO_WORKSPACES?)\((?:\w+, )*(\w+)\)|\b(\w+)\([^;{}]*\) \{", re.M
 )
