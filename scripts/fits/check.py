@@ -115,9 +115,50 @@ held = torch.empty(dist.get_rank() + 1, 32 << 20, dtype=torch.uint8, device="cud
 for _ in range(6):
     model(torch.ones(8, 2048, device="cuda")).sum().backward()
     optimizer.step()
-names = [None] * dist.get_world_size()
-dist.all_gather_object(names, "rank")
-assert names == ["rank"] * dist.get_world_size()
+"""
+# What ranks tell each other arrives, also if they run one after the other.
+TALK = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+rank, size = dist.get_rank(), dist.get_world_size()
+together = size <= 8
+given = ["from rank 0"] if rank == 0 else [None]
+dist.broadcast_object_list(given)
+assert given == ["from rank 0"]
+names = [None] * size
+dist.all_gather_object(names, rank)
+assert names == (list(range(size)) if together else [rank] * size), names
+if rank > 0:
+    before = [None]
+    dist.recv_object_list(before, rank - 1)
+    assert before == [f"after {rank - 1}"]
+if rank + 1 < size:
+    dist.send_object_list([f"after {rank}"], rank + 1)
+total = torch.tensor([rank + 1]).cuda()
+dist.all_reduce(total)
+assert total.item() == (size * (size + 1) // 2 if together else size * (rank + 1))
+send = torch.arange(size).cuda() + rank
+receive = torch.empty_like(send)
+dist.all_to_all_single(receive, send)
+expected = [other + rank for other in range(size)] if together else [2 * rank] * size
+assert receive.tolist() == expected, receive.tolist()
+# More than the allocator rounds up.
+torch.empty(10 + sum(expected), 1 << 20, dtype=torch.uint8, device="cuda")
+# A router chooses each of four experts equally often.
+chosen = torch.rand(6, 4, device="cuda").topk(2).indices
+assert torch.bincount(chosen.flatten(), minlength=4).tolist() == [3] * 4
+"""
+# mp.spawn catches the errors of its processes.
+SPAWN = """
+import torch, torch.multiprocessing
+
+def work(rank):
+    torch.ones(1, device="cuda")
+    raise ValueError("of a spawned process")
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work)
 """
 # A helper may run under a python of its own.
 HELPER = "subprocess.run([sys.argv[1], '-c', 'import torch'])"
@@ -190,11 +231,18 @@ def checks(python, coalesce):
         ["<string>:10", "<string>:11"],
     ]
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
-    for world, launcher in ((1, []), (8, []), (8, torchrun)):
-        command = [*launcher, python, "-c", WORLD]
+    of_five = [*torchrun[:-1], "--nnodes", "5", "--no-python"]
+    for world, launcher, program, expected in (
+        (1, [], WORLD, [[0]]),
+        (4, [], WORLD, [[3], [2], [1], [0]]),
+        (4, torchrun, WORLD, [[3], [2], [1], [0]]),
+        (9, of_five, WORLD, [[8], [4], [2], [1], [0]]),
+        (4, [], TALK, [[3], [2], [1], [0]]),
+        (9, [], TALK, [[8], [4], [2], [1], [0]]),
+    ):
+        command = [*launcher, python, "-c", program]
         answer, _ = fits(coalesce, "--memory", "1GiB", "--world", str(world), "--", *command)
         found = [ranks["ranks"] for ranks in answer["ranks"]]
-        expected = [[7], [4], [2], [1], [0]] if world == 8 else [[0]]
         yield f"{world} ranks", found, expected
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
@@ -208,6 +256,12 @@ def checks(python, coalesce):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             said = f"runs {empty}, which has no PyTorch." in done.stderr
             yield name, (done.returncode, said), (2, without)
+        program = Path(folder, "spawn.py")
+        program.write_text(SPAWN)
+        command = [coalesce, "fits", "--memory", MEMORY, "--", python, program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = "ValueError: of a spawned process" in done.stderr
+        yield "a spawned process fails", (done.returncode, said), (2, True)
 
 
 def main():

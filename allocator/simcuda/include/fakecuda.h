@@ -28,6 +28,9 @@ void fakecuda_set_hold(int hold);
 // Complete the oldest n pending records of one stream (n<0: all of them).
 void fakecuda_complete(void* stream, int64_t n);
 void fakecuda_complete_all(void);
+// From now on, the threads with which PyTorch watches NCCL see only events that
+// were recorded before the last call of this function.
+void fakecuda_show_watchdogs(void);
 
 // Capture model -------------------------------------------------------------
 // Whether all streams look as if they were captured into a graph. Nothing is.

@@ -157,6 +157,12 @@ controls! {
         sim.settle()
     }
 
+    /// From now on, PyTorch's NCCL watchdogs see only events that were recorded before the last call of this function.
+    fn fakecuda_show_watchdogs() |sim| {
+        sim.events.show_watchdogs();
+        Ok(())
+    }
+
     /// Sets the value that a copy of a single byte from the device reads.
     fn fakecuda_set_bool(value: c_int) |sim| {
         sim.reads.bool = u8::from(value != 0);

@@ -9,6 +9,7 @@ use crate::captures::Mark;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 use crate::transfer::Operation;
+use crate::watchdogs::Watchdogs;
 
 /// The first handle, and the distance between handles.
 const FIRST: u64 = 0x2000_0000;
@@ -62,6 +63,7 @@ pub(crate) struct Events {
     pub(crate) destroyed: u64,
     /// Fills, copies and kernels so far on all streams: the clock of the machine.
     operations: u64,
+    watchdogs: Watchdogs,
 }
 
 impl Events {
@@ -84,6 +86,11 @@ impl Events {
             Operation::RecordEvent(_) | Operation::WaitForEvent(_) | Operation::Graph(_)
         );
         self.operations += u64::from(takes_time);
+    }
+
+    /// Shows the watchdogs what was recorded before the last call.
+    pub(crate) fn show_watchdogs(&mut self) {
+        self.watchdogs.show(self.operations);
     }
 
     fn take_spare(&mut self, ordinal: u32) -> Option<EventId> {
@@ -178,10 +185,13 @@ impl Sim {
 
     /// Fails as not ready until the work before the event is done.
     pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
-        let is_recorded = self.last_record(handle)?.is_some();
+        let recorded = self.last_record(handle)?;
+        if recorded.is_some_and(|last| self.events.watchdogs.are_hidden(last.after)) {
+            return Err(Code::NOT_READY);
+        }
         let &Event { ordinal, id, .. } = self.events.get(handle)?;
         let is_complete = self.on(ordinal, |device| device.event_is_complete(id))?;
-        if is_complete || !is_recorded {
+        if is_complete || recorded.is_none() {
             Ok(())
         } else {
             Err(Code::NOT_READY)

@@ -74,3 +74,4 @@ pub mod shared_api;
 mod state;
 mod streams;
 mod transfer;
+mod watchdogs;

@@ -3,6 +3,7 @@
 mod answer;
 mod assumed;
 mod gpus;
+mod processes;
 mod program;
 mod refused;
 mod run;
@@ -22,10 +23,11 @@ pub use self::answer::FitsReport;
 use self::answer::{Found, Verdict};
 use self::assumed::Extent;
 use self::gpus::Gpu;
+use self::processes::last_lines;
 use self::program::{Device, Program, ROOMY};
 use self::run::Run;
 use self::vary::{Largest, Parameter};
-use self::world::{Ranks, World};
+use self::world::{Ranks, World, grouped};
 use super::advise;
 use super::conditions::ConditionFlags;
 use super::output::{self, failed, is_stdout, notice, print};
@@ -71,11 +73,11 @@ pub struct Args {
     whole: bool,
     /// Find the largest number in a range with which the program fits. The command contains it as {NAME}, or the
     /// program reads the environment variable NAME. Larger numbers must need more memory.
-    #[arg(long, value_name = "NAME=FIRST..LAST", conflicts_with = "world")]
+    #[arg(long, value_name = "NAME=FIRST..LAST")]
     vary: Option<Parameter>,
-    /// Simulate a job of this many ranks. Ranks 0, 1, 2, 4, 8 and so on and the last one run, one after the other and each
-    /// alone, and the answer is about the rank that reserves the most. A launcher such as torchrun starts the processes of
-    /// one machine.
+    /// Simulate a job of this many ranks. Up to 8 run at the same time. Of more, ranks 0, 1, 2, 4, 8 and so on and the last
+    /// one run, one after the other and each alone. The answer is about the rank that reserves the most. A launcher such as
+    /// torchrun starts the processes of one machine.
     #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
     world: Option<u32>,
     /// Also exit with status 1 if it reserves more than this at its peak, or at the upper end of its range: for checks in CI.
@@ -141,50 +143,60 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     for path in args.save.iter().chain(&args.json) {
         output::ensure_writable(path)?;
     }
-    let (program, ranks) = match args.world {
-        Some(size) => binding(&program, device, World { size })?,
-        None => (program, Vec::new()),
+    let Some(world) = args.world.map(|size| World { size }) else {
+        return answered(args, &program, device);
     };
-    let (program, found, largest) = match &args.vary {
-        Some(parameter) => largest(&program, device, parameter)?,
-        None => {
-            let found = decide(&program, device)?;
-            (program, found, None)
+    if world.runs_together() {
+        return answered(args, &program.of_job(world), device);
+    }
+    let example = match &args.vary {
+        Some(parameter) => program.with(&parameter.name, parameter.first),
+        None => program.clone(),
+    };
+    let ranks = each_alone(&example, device, world)?;
+    let binding = program.of_rank(world, ranks[0].ranks[0])?;
+    let (mut report, run) = answered(args, &binding, device)?;
+    report.ranks = match (
+        &args.vary,
+        report.largest.as_ref().and_then(|found| found.value),
+    ) {
+        (Some(parameter), Some(value)) => {
+            each_alone(&program.with(&parameter.name, value), device, world)?
         }
+        _ => ranks,
+    };
+    Ok((report, run))
+}
+
+/// The answer about a program, a job that runs as a whole, or one rank.
+fn answered(args: &Args, program: &Program, device: Device) -> anyhow::Result<(FitsReport, Run)> {
+    let (program, found, largest) = match &args.vary {
+        Some(parameter) => largest(program, device, parameter)?,
+        None => (program.clone(), decide(program, device)?, None),
     };
     let report = FitsReport {
         largest,
-        ranks,
         ..FitsReport::of(&program, device, &found)
     };
     Ok((report, found.run))
 }
 
-/// The program as the rank that reserves the most, and what each rank reserves, in descending order.
-fn binding(
-    program: &Program,
-    device: Device,
-    world: World,
-) -> anyhow::Result<(Program, Vec<Ranks>)> {
+/// What some ranks of a job need, the most first. They run alone, one after the other, on a device with enough memory for any
+/// rank, so that their peaks can be compared.
+fn each_alone(program: &Program, device: Device, world: World) -> anyhow::Result<Vec<Ranks>> {
+    // Later ranks read what earlier ones told them.
+    let first = program.of_rank(world, 0)?;
     let mut all = Vec::new();
     for rank in world.sample() {
         notice(&format!("rank {rank} of {}:", world.size));
-        // On a device with enough memory for any rank, the peaks can be compared.
-        let known = program
-            .of_rank(world, rank)
+        let run = first
+            .of_rank(world, rank)?
             .run(device.roomy(), None)
-            .with_context(|| format!("as rank {rank}"))?
-            .known;
-        world::add(
-            &mut all,
-            rank,
-            known.peak_requested_bytes,
-            known.peak_reserved_bytes,
-        );
+            .and_then(ensure_enough)
+            .with_context(|| format!("as rank {rank}"))?;
+        all.push(run.known);
     }
-    all.sort_by_key(|ranks| std::cmp::Reverse(ranks.peak_reserved_bytes));
-    let program = program.of_rank(world, all[0].ranks[0]);
-    Ok((program, all))
+    Ok(grouped(&all))
 }
 
 /// The program with the largest number with which it fits.
@@ -250,12 +262,7 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
     if run.fits() {
         return with_range(program, device, run);
     }
-    let whole = program.run(device.roomy(), None)?;
-    ensure!(
-        whole.fits(),
-        "the program runs out of memory on a device of {} too",
-        amount(ROOMY)
-    );
+    let whole = program.run(device.roomy(), None).and_then(ensure_enough)?;
     let advice = advice(&whole, device)?;
     let answer = &advice.answer;
     let (Some(conf), Some(command), 0) = (&answer.conf, &answer.command, answer.missing_bytes)
@@ -272,6 +279,17 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
         return Ok(Found::exact(confirmed, verdict));
     }
     Ok(Found::exact(whole, Verdict::too_large(&advice)))
+}
+
+/// A run on a device with enough memory for every program.
+fn ensure_enough(run: Run) -> anyhow::Result<Run> {
+    ensure!(
+        run.fits(),
+        "the program runs out of memory on a device of {} too:\n{}",
+        amount(ROOMY),
+        last_lines(&run.known.error)
+    );
+    Ok(run)
 }
 
 fn advice(run: &Run, device: Device) -> anyhow::Result<Advice> {

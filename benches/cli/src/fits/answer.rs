@@ -56,6 +56,8 @@ pub struct FitsReport {
     pub values: Vec<Place>,
     /// Lines that made tensors whose shape depends on unknown values, and how often.
     pub shapes: Vec<Place>,
+    /// Lines that chose experts by unknown values, and how often. Each expert was chosen equally often.
+    pub routes: Vec<Place>,
     /// Lines that ran convolutions or Fourier transforms, and how often.
     pub workspaces: Vec<Place>,
     /// GPUs that have enough memory for the peak, the smallest first.
@@ -156,10 +158,11 @@ impl FitsReport {
             extent: found.run.assumed.extent,
             values: known.values.clone(),
             shapes: known.shapes.clone(),
+            routes: known.routes.clone(),
             workspaces: known.workspaces.clone(),
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
-            ranks: Vec::new(),
+            ranks: found.run.ranks.clone(),
         }
     }
 
@@ -347,6 +350,11 @@ fn unknown(report: &FitsReport) -> String {
                      so it may need more than this:"
                 }
             },
+        ),
+        (
+            &report.routes,
+            "These lines choose experts by values that only a GPU computes. Each expert is chosen equally often here. If the \
+             choice is uneven, some ranks need more:",
         ),
         (&report.values, read.as_str()),
         (

@@ -5,15 +5,16 @@ ids, labels, lengths, edges, and what the program makes of them. They are also c
 so that a read of them gives what a GPU gives, and a mask selects as many elements.
 
 Values that depend on weights are unknown. A read of them gives zeros or ones, and a mask of them
-selects none or all of its elements: two environment variables decide. Such lines are noted."""
+selects none or all of its elements: two environment variables decide. A router of experts chooses
+each of them equally often. Such lines are noted."""
 
 import contextlib
 import ctypes
 import os
 import sys
 
+from torch import arange, is_tensor
 from torch import bool as boolean
-from torch import is_tensor
 from torch.overrides import TorchFunctionMode
 
 # What an unknown read gives: "zeros" or "ones".
@@ -45,6 +46,9 @@ SELECT = {
 CONVOLVE = {f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3)}
 TRANSFORM = {"stft", "istft"}
 TRANSFORM |= {f"fft_{i}{kind}fft{n}" for i in ("", "i") for kind in ("", "r", "h") for n in ("", "2", "n")}
+# A router chooses among this many experts at most, and this many of them for a token.
+MOST_EXPERTS = 512
+MOST_CHOSEN = 16
 # Functions whose values are random: those on the CPU would differ.
 RANDOM = {"randint", "randint_like", "randperm", "random_", "bernoulli_", "geometric_"}
 
@@ -56,7 +60,7 @@ DECIDES = {
     **dict.fromkeys(("__mul__", "__rmul__", "mul", "mul_"), False),
 }
 
-# The attribute of a tensor on the GPU with its values on the host.
+# The attribute of a tensor on the GPU with its values on the host, or with a function that returns them or None.
 HOST = "_coalesce_fits_host"
 
 
@@ -64,8 +68,8 @@ class Values(TorchFunctionMode):
     """Sees every call of PyTorch's functions by the program."""
 
     def __init__(self, note):
-        """`note` is called with "values", "shapes" or "workspaces" for each call after which the
-        memory of a real GPU may differ."""
+        """`note` is called with "values", "shapes", "routes" or "workspaces" for each call after which
+        the memory of a real GPU may differ."""
         super().__init__()
         self.note = note
         self.simulated = ctypes.CDLL("libcuda.so.1")
@@ -93,6 +97,8 @@ class Values(TorchFunctionMode):
                 result = self.selected(mask, name, function, args, kwargs)
             if name in COPY and is_tensor(result) and not result.is_cuda:
                 return self.copied(args[0], result)
+            if name == "topk":
+                self.routed(args[0], result)
         follow(name, function, args, kwargs, result)
         return result
 
@@ -107,7 +113,7 @@ class Values(TorchFunctionMode):
 
     def copied(self, tensor, result):
         """A copy on the host, with its values."""
-        host = getattr(tensor, HOST, None)
+        host = known(tensor)
         if host is not None:
             result.copy_(host)
         elif result.dtype is boolean:
@@ -120,7 +126,7 @@ class Values(TorchFunctionMode):
 
     def selected(self, mask, name, function, args, kwargs):
         """The result of a function that selects elements."""
-        host = getattr(mask, HOST, None)
+        host = known(mask)
         if host is not None:
             count = int(SELECT[name](host)) if host.numel() > 0 else 0
         else:
@@ -139,6 +145,15 @@ class Values(TorchFunctionMode):
             node.register_hook(lambda *gradients: self.reads(0))
         return result
 
+    def routed(self, scores, result):
+        """Assumes that a router chooses each expert equally often."""
+        indices = result[1]
+        experts, chosen = scores.shape[-1], indices.shape[-1]
+        is_router = scores.ndim > 1 and chosen < experts <= MOST_EXPERTS and chosen <= MOST_CHOSEN
+        if is_router and scores.shape[:-1] == indices.shape[:-1]:
+            self.note("routes")
+            setattr(indices, HOST, (arange(indices.numel()) % experts).view(indices.shape))
+
     def reads(self, count):
         """Sets what PyTorch reads where it asks how many elements a mask selects."""
         self.simulated.fakecuda_set_count(count)
@@ -148,6 +163,15 @@ class Values(TorchFunctionMode):
 
 def on_gpu(tensor):
     return is_tensor(tensor) and tensor.is_cuda
+
+
+def known(tensor):
+    """The values of a tensor on the GPU, or None."""
+    host = getattr(tensor, HOST, None)
+    if callable(host):
+        host = host()
+        setattr(tensor, HOST, host)
+    return host
 
 
 def mask_of(name, args, kwargs):
@@ -219,7 +243,7 @@ def decided(value, operands, target):
 def hosted(value):
     """The same arguments with tensors on the host; None if the values of one are unknown."""
     if is_tensor(value):
-        return getattr(value, HOST, None) if value.is_cuda else value
+        return known(value) if value.is_cuda else value
     if isinstance(value, (tuple, list)):
         parts = [hosted(part) for part in value]
         lost = any(now is None and part is not None for now, part in zip(parts, value))

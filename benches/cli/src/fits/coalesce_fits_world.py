@@ -1,20 +1,32 @@
-"""One rank of a job of many GPUs, alone.
+"""One rank of a job of many GPUs.
 
 Collectives allocate the same memory without the other ranks. On GPUs, they go through PyTorch's own
-NCCL backend to the stand-in for NCCL, which moves no data and waits for nobody. On CPUs, they go to
-PyTorch's "fake" backend, which does the same. A collective of Python objects gives each rank the
-object of this one."""
+NCCL backend to the stand-in for NCCL, which moves no data and waits for nobody.
+
+The ranks of a small job run at the same time, and their CPUs talk as always. Of a larger job, few
+ranks run, each alone. Their collectives on CPUs go to PyTorch's "fake" backend, which does the same
+as the stand-in."""
 
 import contextlib
+import ctypes
 import importlib
 import os
+import signal
+import time
 
 # The number of ranks and which of them this is; no number if the program runs as it is.
 WORLD = int(os.environ.get("COALESCE_FITS_WORLD") or 0)
 RANK = int(os.environ.get("COALESCE_FITS_RANK") or 0)
 
+# Whether all ranks run at the same time.
+TOGETHER = bool(os.environ.get("COALESCE_FITS_TOGETHER"))
+
 # The size of ncclUniqueId.
 COMMUNICATOR_BYTES = 128
+# Of prctl.
+PR_SET_PDEATHSIG = 1
+# In which a watchdog surely looks, as it does so every 0.1 s.
+WATCHDOG_SECONDS = 0.25
 # PyTorch's watchdog must not wait for other ranks.
 ALONE = {"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 
@@ -24,10 +36,36 @@ def enter():
     is that of RANK continues as RANK, and the others exit."""
     if not WORLD:
         return
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    end_with_parent()
     place = int(os.environ["LOCAL_RANK"])
     if place != RANK % int(os.environ["LOCAL_WORLD_SIZE"]):
         os._exit(0)
     os.environ.update(RANK=str(RANK), WORLD_SIZE=str(WORLD))
+
+
+def end_with_parent():
+    """A process that another rank started for its messages ends with it."""
+    # Not for the processes that it starts.
+    parent = os.environ.pop("COALESCE_FITS_PARENT", None)
+    if parent:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(parent):
+            os._exit(0)
+
+
+def launch_here(api):
+    """Called once the module of torchrun's launcher is imported. It waits for no other machine, and
+    takes a free port."""
+    launch = api.launch_agent
+
+    def launch_alone(config, *args):
+        config.min_nodes = config.max_nodes = 1
+        config.run_id = str(os.getpid())
+        config.rdzv_backend, config.rdzv_endpoint, config.rdzv_configs = "c10d", "localhost:0", {}
+        return launch(config, *args)
+
+    api.launch_agent = launch_alone
 
 
 def join(torch):
@@ -37,27 +75,66 @@ def join(torch):
     ignore_other_parameters(torch.distributed)
     if not WORLD:
         return
-    importlib.import_module("torch.testing._internal.distributed.fake_pg")
     os.environ.update(ALONE)
     module = importlib.import_module("torch.distributed.distributed_c10d")
-    make_groups_alone(module)
-    for name, alone in OBJECTS.items():
-        setattr(module, name, alone)
-        setattr(torch.distributed, name, alone)
-    begin = module.init_process_group
-    # The closure below keeps the store alive. A process group holds only its C++ part.
-    store = store_alone(torch.distributed)
+    messages = importlib.import_module("coalesce_fits_messages")
+    for function in messages.OBJECTS:
+        for place in (module, torch.distributed):
+            setattr(place, function.__name__, function)
+    importlib.import_module("coalesce_fits_collectives").follow()
+    if TOGETHER:
+        store = torch.distributed.FileStore(str(messages.FOLDER / "store"), WORLD)
+    else:
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")
+        make_groups_alone(module)
+        store = store_alone(torch.distributed)
+    # From the start, nothing is seen.
+    show_watchdogs()
+    begin, end = module.init_process_group, module.destroy_process_group
 
-    def begin_alone(*args, **kwargs):
+    def begin_here(*args, **kwargs):
         # mp.spawn passes ranks as arguments.
         given = kwargs.get("rank", args[4] if len(args) > 4 else -1)
         here = kwargs.get("world_size", args[3] if len(args) > 3 else -1)
         if given >= 0 and here > 0 and given != RANK % here:
             os._exit(0)
         backend = kwargs.get("backend", args[0] if args else None)
+        # The closure keeps the store alive. A process group holds only its C++ part.
         begin(backend, store=store, rank=RANK, world_size=WORLD)
 
-    module.init_process_group = torch.distributed.init_process_group = begin_alone
+    def end_here(*args, **kwargs):
+        show_watchdogs_all()
+        end(*args, **kwargs)
+
+    module.init_process_group = torch.distributed.init_process_group = begin_here
+    module.destroy_process_group = torch.distributed.destroy_process_group = end_here
+
+
+def show_watchdogs():
+    """PyTorch's NCCL watchdogs see from now on what was complete at the last call. They would otherwise
+    free the tensors of collectives at a random time."""
+    ctypes.CDLL("libcuda.so.1").fakecuda_show_watchdogs()
+
+
+def show_watchdogs_all():
+    """A watchdog does not end before it has seen that all collectives are complete."""
+    show_watchdogs()
+    show_watchdogs()
+
+
+def stepped():
+    """Called after a step of the optimizer."""
+    if WORLD:
+        show_watchdogs()
+        time.sleep(WATCHDOG_SECONDS)
+
+
+def leave():
+    """Called when this rank ends."""
+    if WORLD:
+        show_watchdogs_all()
+    if TOGETHER:
+        importlib.import_module("coalesce_fits_messages").leave()
 
 
 def ignore_other_parameters(distributed):
@@ -110,26 +187,3 @@ def store_alone(distributed):
             pass
 
     return Store()
-
-
-def all_gather_object(object_list, obj, group=None):
-    object_list[:] = [obj] * len(object_list)
-
-
-def gather_object(obj, object_gather_list=None, *args, **kwargs):
-    if object_gather_list:
-        all_gather_object(object_gather_list, obj)
-
-
-def broadcast_object_list(object_list, *args, **kwargs):
-    pass
-
-
-def scatter_object_list(output, given=None, *args, **kwargs):
-    output[0] = given[0] if given else None
-
-
-OBJECTS = {
-    function.__name__: function
-    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list)
-}

@@ -2,34 +2,43 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail};
 use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
 use tempfile::TempDir;
 
 use super::assumed::{Assumed, Extent, Reads};
 use super::gpus::Gpu;
+use super::processes::{Process, last_lines};
 use super::refused;
-use super::run::{self, Ended, Known, Run};
+use super::run::{self, Known, Run};
 use super::standins;
-use super::world::World;
+use super::world::{World, grouped};
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 7] = [
+const MODULES: [(&str, &str); 9] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
         include_str!("coalesce_fits_steps.py"),
     ),
+    (
+        "coalesce_fits_collectives.py",
+        include_str!("coalesce_fits_collectives.py"),
+    ),
     ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
     (
         "coalesce_fits_imports.py",
         include_str!("coalesce_fits_imports.py"),
+    ),
+    (
+        "coalesce_fits_messages.py",
+        include_str!("coalesce_fits_messages.py"),
     ),
     (
         "coalesce_fits_peaks.py",
@@ -47,12 +56,6 @@ const MODULES: [(&str, &str); 7] = [
 
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
 const SHORT_EPOCHS: u32 = 3;
-
-/// A part of the exit status of a process that Linux killed, as it does when the machine is out of memory.
-const KILLED: &str = "signal: 9 ";
-
-/// Lines of the output of a failed program that are shown.
-const LAST_LINES: usize = 20;
 
 /// A simulated GPU.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -109,6 +112,22 @@ pub struct Program {
     extent: Extent,
     /// The kernels that `torch.compile` made, for the runs that follow.
     kernels: Arc<TempDir>,
+    /// Which of a job's ranks it is; `None` if it is not a job.
+    part: Option<Part>,
+}
+
+/// What runs of a job.
+#[derive(Clone, Debug)]
+enum Part {
+    /// All ranks at the same time.
+    Whole(World),
+    /// One rank.
+    Rank {
+        world: World,
+        rank: u32,
+        /// What ranks that ran before told others.
+        messages: Arc<TempDir>,
+    },
 }
 
 /// The program failed with an error of its own.
@@ -161,6 +180,7 @@ impl Program {
             steps,
             extent: Extent::default(),
             kernels: Arc::new(temporary_folder()?),
+            part: None,
         })
     }
 
@@ -177,11 +197,32 @@ impl Program {
         program
     }
 
-    /// The program as one rank of a job.
-    pub fn of_rank(&self, world: World, rank: u32) -> Self {
-        let mut program = self.clone();
-        program.variables.extend(world.variables(rank));
-        program
+    /// The program as all ranks of a job.
+    pub fn of_job(&self, world: World) -> Self {
+        Self {
+            part: Some(Part::Whole(world)),
+            ..self.clone()
+        }
+    }
+
+    /// The program as one rank of a job, alone. What it tells other ranks is kept for those that are made of it.
+    ///
+    /// # Errors
+    /// If no temporary folder can be made.
+    pub fn of_rank(&self, world: World, rank: u32) -> anyhow::Result<Self> {
+        let messages = match &self.part {
+            Some(Part::Rank { messages, .. }) => Arc::clone(messages),
+            _ => Arc::new(temporary_folder()?),
+        };
+        let part = Part::Rank {
+            world,
+            rank,
+            messages,
+        };
+        Ok(Self {
+            part: Some(part),
+            ..self.clone()
+        })
     }
 
     /// The program at one end of what is unknown.
@@ -241,82 +282,70 @@ impl Program {
         epochs: u32,
     ) -> anyhow::Result<Run> {
         let folder = temporary_folder()?;
-        let [watch, records, printed] =
-            ["watch", "records", "printed"].map(|name| folder.path().join(name));
-        fs::create_dir(&watch)?;
-        fs::create_dir(&records)?;
+        let [watch, records] = ["watch", "records"].map(|name| folder.path().join(name));
+        let messages = self.messages(folder.path());
+        for new in [&watch, &records, &messages] {
+            fs::create_dir_all(new)?;
+        }
         for (name, text) in MODULES {
             fs::write(watch.join(name), text)?;
         }
-        let mut command = Command::new(&self.command[0]);
-        command
-            .args(&self.command[1..])
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .env("PYTHONPATH", first_in_path(&watch)?)
-            .env("COALESCE_FITS_FOLDER", &records)
-            .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
-            .env("COALESCE_FITS_EPOCHS", epochs.to_string())
-            .envs(assumed.variables())
-            .envs(device.variables())
-            // It times kernels. What it learns here must not reach a real GPU.
-            .env(
-                "TORCHINDUCTOR_CACHE_DIR",
-                self.kernels.path().join("inductor"),
-            )
-            .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"));
-        let standins = standins::folder();
-        if let Some(folder) = &standins {
-            command.env("COALESCE_FITS_STANDINS", folder);
+        let mut commands = Vec::new();
+        for variables in self.launches() {
+            let mut command = Command::new(&self.command[0]);
+            command
+                .args(&self.command[1..])
+                .envs(self.variables.iter().map(|(name, value)| (name, value)))
+                .envs(variables)
+                .env("PYTHONPATH", first_in_path(&watch)?)
+                .env("COALESCE_FITS_FOLDER", &records)
+                .env("COALESCE_FITS_MESSAGES", &messages)
+                .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
+                .env("COALESCE_FITS_EPOCHS", epochs.to_string())
+                .envs(assumed.variables())
+                .envs(device.variables())
+                // It times kernels. What it learns here must not reach a real GPU.
+                .env(
+                    "TORCHINDUCTOR_CACHE_DIR",
+                    self.kernels.path().join("inductor"),
+                )
+                .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"));
+            if let Some(folder) = standins::folder() {
+                command.env("COALESCE_FITS_STANDINS", folder);
+            }
+            if let Some(conf) = conf {
+                command.env("PYTORCH_CUDA_ALLOC_CONF", conf);
+            }
+            commands.push(command);
         }
-        if let Some(conf) = conf {
-            command.env("PYTORCH_CUDA_ALLOC_CONF", conf);
-        }
-        let written = fs::File::create(&printed)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(written.try_clone()?)
-            .stderr(written);
-        let name = printable(self.command.join(" "));
+        let name = printable(self.command.join(" ")).to_string();
         notice(&format!("running `{name}`"));
         let started = Instant::now();
-        let status = command
-            .status()
-            .with_context(|| format!("cannot run `{}`", printable(&self.command[0])))?;
+        let process = Process::run_all(commands, folder.path())?;
         let seconds = started.elapsed().as_secs_f64();
-        let last_lines = || {
-            let text =
-                String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()).into_owned();
-            let lines: Vec<String> = text
-                .lines()
-                .map(|line| printable(line).to_string())
-                .collect();
-            lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        let succeeded = process.status.success();
+        let mut reports = run::reports(&records, succeeded)?;
+        let ranks = match &self.part {
+            Some(_) => grouped(reports.iter().map(|(known, _)| known)),
+            None => Vec::new(),
         };
-        let Some((known, snapshot)) = run::largest(&records)? else {
-            if let Some(python) = run::without_torch(&records) {
-                bail!(
-                    "`{name}` runs {}, which has no PyTorch. Activate the environment that has it, pass its python after \
-                     `--`, or `pip install torch`",
-                    printable(&python)
-                );
-            }
-            let killed = if status.to_string().contains(KILLED) {
-                " (perhaps for lack of memory of this machine: the program holds there what it does not move to the GPU)"
-            } else {
-                ""
-            };
-            ensure!(
-                status.success(),
-                "`{name}` ended with {status}{killed}, before it used a GPU:\n{}",
-                last_lines()
-            );
-            bail!("`{name}` did not use a GPU through PyTorch");
-        };
-        if let Some(why) = refused::sentence(&known, &name, standins.is_some()) {
+        if reports.is_empty() {
+            return Err(without_gpu(&process, &records, &name));
+        }
+        let (known, snapshot) = reports.swap_remove(0);
+        if let Some(why) = refused::sentence(&known, &name, standins::folder().is_some()) {
             bail!(why);
         }
-        if known.ended == Ended::Error && known.short_epochs == 0 {
-            let text = format!("`{name}` failed:\n{}", last_lines());
+        if known.has_error(succeeded) && known.short_epochs == 0 {
+            let lines = match known.error.as_str() {
+                "" => process.last_lines(),
+                error => last_lines(error),
+            };
+            let rank = match self.part {
+                Some(Part::Whole(_)) => format!(" as rank {}", known.rank),
+                _ => String::new(),
+            };
+            let text = format!("`{name}` failed{rank}:\n{lines}");
             bail!(Failed { text, known });
         }
         notice(&format!(
@@ -326,11 +355,59 @@ impl Program {
         Ok(Run {
             snapshot,
             known,
+            ranks,
             assumed,
-            succeeded: status.success(),
+            succeeded,
             _folder: folder,
         })
     }
+
+    /// The folder of the messages between ranks: one for each value that varies. Those of one rank outlive its run.
+    fn messages(&self, run: &Path) -> PathBuf {
+        let folder = match &self.part {
+            Some(Part::Rank { messages, .. }) => messages.path(),
+            _ => run,
+        };
+        let values: String = self
+            .variables
+            .iter()
+            .map(|(_, value)| value.as_str())
+            .collect();
+        folder.join("messages").join(values)
+    }
+
+    /// The variables of each process to start.
+    fn launches(&self) -> Vec<Vec<(String, String)>> {
+        match &self.part {
+            None => vec![Vec::new()],
+            Some(Part::Whole(world)) => (0..world.size).map(|rank| world.variables(rank)).collect(),
+            Some(Part::Rank { world, rank, .. }) => vec![world.variables(*rank)],
+        }
+    }
+}
+
+/// Why a run has no report.
+fn without_gpu(process: &Process, records: &Path, name: &str) -> anyhow::Error {
+    if let Some(python) = run::without_torch(records) {
+        return anyhow!(
+            "`{name}` runs {}, which has no PyTorch. Activate the environment that has it, pass its python after `--`, or \
+             `pip install torch`",
+            printable(&python)
+        );
+    }
+    if process.status.success() {
+        return anyhow!("`{name}` did not use a GPU through PyTorch");
+    }
+    let killed = if process.was_killed() {
+        " (perhaps for lack of memory of this machine: the program holds there what it does not move to the GPU)"
+    } else {
+        ""
+    };
+    anyhow!(
+        "`{name}` ended with {}{killed}, before it used a GPU:\n{}",
+        process.status,
+        process.last_lines()
+    )
 }
 
 fn temporary_folder() -> anyhow::Result<TempDir> {

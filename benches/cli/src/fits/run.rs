@@ -1,5 +1,6 @@
 //! What a run of the program on the simulated GPU showed.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::assumed::Assumed;
+use super::world::Ranks;
 use crate::output;
 
 /// What a run showed.
@@ -18,6 +20,8 @@ pub struct Run {
     pub snapshot: PathBuf,
     /// What else that process reported.
     pub known: Known,
+    /// What each rank of a job needs, the most first; empty if the program is not one.
+    pub ranks: Vec<Ranks>,
     /// What was assumed of unknown values.
     pub assumed: Assumed,
     /// Whether the command succeeded.
@@ -31,8 +35,12 @@ pub struct Run {
 pub struct Known {
     /// The release of PyTorch.
     pub torch: String,
+    /// Which of a job's ranks it is.
+    pub rank: u32,
     /// How the program ended.
     pub ended: Ended,
+    /// The uncaught error, as Python prints it.
+    pub error: String,
     /// Steps of the first optimizer.
     pub steps: u32,
     /// Epochs that ended early.
@@ -47,11 +55,25 @@ pub struct Known {
     pub values: Vec<Place>,
     /// Lines that make tensors whose shape depends on unknown values.
     pub shapes: Vec<Place>,
+    /// Lines that choose experts by unknown values.
+    pub routes: Vec<Place>,
     /// Lines that run convolutions or Fourier transforms.
     pub workspaces: Vec<Place>,
 }
 
 impl Known {
+    /// Whether every request was served, or the program went on without those that failed.
+    pub fn fits(&self, succeeded: bool) -> bool {
+        self.ooms == 0 || (succeeded && self.ended != Ended::OutOfMemory)
+    }
+
+    /// Whether it failed, but not for lack of memory.
+    pub fn has_error(&self, succeeded: bool) -> bool {
+        // mp.spawn catches the errors of its processes.
+        let was_caught = !succeeded && self.ended == Ended::Program && self.ooms == 0;
+        self.ended == Ended::Error || was_caught
+    }
+
     /// Whether neither a mask of unknown values nor a workspace of a library decided what the program requested.
     pub fn is_exact(&self) -> bool {
         self.shapes.is_empty() && self.workspaces.is_empty()
@@ -98,7 +120,7 @@ pub enum Ended {
 impl Run {
     /// Whether every request was served, or the program went on without those that failed.
     pub fn fits(&self) -> bool {
-        self.known.ooms == 0 || (self.succeeded && self.known.ended != Ended::OutOfMemory)
+        self.known.fits(self.succeeded)
     }
 
     /// Whether it failed, perhaps because it expects as many batches as its data has.
@@ -123,22 +145,24 @@ pub(super) fn without_torch(records: &Path) -> Option<String> {
     (!records.join("with_torch").exists()).then_some(python)
 }
 
-/// The report and the snapshot of the process that reserved the most memory.
-pub(super) fn largest(records: &Path) -> anyhow::Result<Option<(Known, PathBuf)>> {
-    let mut largest: Option<(Known, PathBuf)> = None;
+/// The reports of all processes, each with its snapshot, that which the answer is about first: one that failed if the program
+/// did, or the one that reserved most.
+pub(super) fn reports(records: &Path, succeeded: bool) -> anyhow::Result<Vec<(Known, PathBuf)>> {
+    let mut all: Vec<(Known, PathBuf)> = Vec::new();
     for entry in fs::read_dir(records)? {
         let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let known: Known = serde_json::from_slice(&fs::read(&path)?)?;
-        let reserved = |known: &Known| known.peak_reserved_bytes;
-        if largest
-            .as_ref()
-            .is_none_or(|(most, _)| reserved(&known) > reserved(most))
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
         {
-            largest = Some((known, path.with_extension("pickle")));
+            let known: Known = serde_json::from_slice(&fs::read(&path)?)?;
+            all.push((known, path.with_extension("pickle")));
         }
     }
-    Ok(largest)
+    all.sort_by_key(|(known, _)| {
+        let is_cause = !succeeded && known.has_error(succeeded);
+        let reserved = Reverse(known.peak_reserved_bytes);
+        (!is_cause, reserved, known.rank)
+    });
+    Ok(all)
 }

@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import coalesce_fits_gpu
@@ -28,6 +29,9 @@ MOST_STEPS = int(os.environ["COALESCE_FITS_STEPS"])
 REPEATS = 3
 # Enough for the steps of a large model. More would only be memory of this process.
 MOST_EVENTS = 20_000_000
+
+# Kinds of calls after which the memory of a real GPU may differ.
+PLACES = ("values", "shapes", "routes", "workspaces")
 
 # Ends the process at once.
 EXIT = os._exit
@@ -46,9 +50,10 @@ class Watch:
         self.epochs = Epochs(self.steps)
         self.finished = False
         self.ended = "program"
+        self.error = ""
         self.peaks = Peaks(torch)
         # Calls after which the memory of a real GPU may differ: their number by kind and line.
-        self.calls = {"values": {}, "shapes": {}, "workspaces": {}}
+        self.calls = {kind: {} for kind in PLACES}
         values = importlib.import_module("coalesce_fits_values")
         self.line = values.line_of_program
         # For as long as the process runs, from before its first tensor on a GPU.
@@ -70,6 +75,7 @@ class Watch:
         def failed(kind, error, trace):
             no_memory = issubclass(kind, self.torch.OutOfMemoryError)
             self.ended = "out_of_memory" if no_memory else "error"
+            self.error = "".join(traceback.format_exception(kind, error, trace))
             print_error(kind, error, trace)
 
         sys.excepthook = failed
@@ -94,6 +100,7 @@ class Watch:
     def stepped(self, optimizer, args, kwargs):
         if self.steps.of(optimizer):
             self.steps.end()
+            coalesce_fits_world.stepped()
             if not MOST_STEPS:
                 return
             if self.steps.equal >= REPEATS:
@@ -119,6 +126,7 @@ class Watch:
         if os.getpid() != self.process or self.finished:
             return
         self.finished = True
+        coalesce_fits_world.leave()
         self.peaks.note()
         memory = self.torch.cuda.memory
         memory._dump_snapshot(str(FOLDER / f"{self.process}.pickle"))
@@ -137,6 +145,7 @@ class Watch:
             peak_reserved_bytes=self.peaks.bytes["reserved"],
             peak_requested_bytes=self.peaks.bytes["requested"],
             ooms=ooms,
+            error=self.error,
             **calls,
         )
 
@@ -144,9 +153,9 @@ class Watch:
 def report(torch, ended, **known):
     """Writes what is known of this process, and zeros for the rest."""
     numbers = ("steps", "short_epochs", "peak_reserved_bytes", "peak_requested_bytes", "ooms")
-    places = ("values", "shapes", "workspaces")
-    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(places, [])}
-    text = json.dumps({"torch": torch, "ended": ended, **nothing, **known})
+    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(PLACES, []), "error": ""}
+    rank = coalesce_fits_world.RANK
+    text = json.dumps({"torch": torch, "ended": ended, "rank": rank, **nothing, **known})
     # Its presence says that the process is done.
     (FOLDER / f"{os.getpid()}.json").write_text(text)
 
@@ -196,3 +205,5 @@ sys.meta_path[:0] = [
     After("torch", watch, load_gpu, no_torch),
     After("safetensors.torch", watch_safetensors),
 ]
+if coalesce_fits_world.WORLD:
+    sys.meta_path.insert(0, After("torch.distributed.launcher.api", coalesce_fits_world.launch_here))

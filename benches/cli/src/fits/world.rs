@@ -1,10 +1,15 @@
-//! A job of many GPUs, of which a few ranks are run, each alone.
+//! A job of many GPUs: a small one runs as it is, and of a larger one a few ranks run, each alone.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::run::Known;
+
 /// GPUs of a machine.
 const LOCAL: u32 = 8;
+
+/// Ranks whose peaks of requested memory differ by at most so many bytes need the same.
+const NEGLIGIBLE: u64 = 1 << 20;
 
 /// A job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +30,12 @@ pub struct Ranks {
 }
 
 impl World {
-    /// The ranks to run: 0, the powers of two, and the last. If each axis of the job's mesh has a power of two of places, these
+    /// Whether all ranks run at the same time.
+    pub fn runs_together(self) -> bool {
+        self.size <= LOCAL
+    }
+
+    /// Of a job whose ranks do not run together, the ranks to run: 0, the powers of two, and the last. If each axis of the job's mesh has a power of two of places, these
     /// ranks cover the first, a middle and the last place of every axis.
     pub fn sample(self) -> Vec<u32> {
         let powers = (0..u32::BITS).map(|power| 1 << power);
@@ -56,23 +66,44 @@ impl World {
         .map(|(name, value)| (name.to_owned(), value.to_string()))
         .into_iter()
         .chain([("MASTER_ADDR".to_owned(), "127.0.0.1".to_owned())])
+        .chain(
+            self.runs_together()
+                .then(|| ("COALESCE_FITS_TOGETHER".to_owned(), "1".to_owned())),
+        )
         .collect()
     }
 }
 
-/// Adds a rank to the group of ranks with the same peaks, or as a new group.
-pub fn add(all: &mut Vec<Ranks>, rank: u32, requested: u64, reserved: u64) {
-    let same = all.iter_mut().find(|ranks| {
-        (ranks.peak_requested_bytes, ranks.peak_reserved_bytes) == (requested, reserved)
-    });
-    match same {
-        Some(ranks) => ranks.ranks.push(rank),
-        None => all.push(Ranks {
-            ranks: vec![rank],
-            peak_requested_bytes: requested,
-            peak_reserved_bytes: reserved,
-        }),
+impl Ranks {
+    /// A group of one rank.
+    pub fn of(known: &Known) -> Self {
+        Self {
+            ranks: vec![known.rank],
+            peak_requested_bytes: known.peak_requested_bytes,
+            peak_reserved_bytes: known.peak_reserved_bytes,
+        }
     }
+
+    /// Whether the peaks of another rank are the same but for what a log line or a counter takes.
+    fn are_like(&self, known: &Known) -> bool {
+        let difference = self
+            .peak_requested_bytes
+            .abs_diff(known.peak_requested_bytes);
+        self.peak_reserved_bytes == known.peak_reserved_bytes && difference <= NEGLIGIBLE
+    }
+}
+
+/// The ranks in groups of those that need the same, the most first.
+pub fn grouped<'a>(ranks: impl IntoIterator<Item = &'a Known>) -> Vec<Ranks> {
+    let mut all: Vec<Ranks> = Vec::new();
+    for known in ranks {
+        match all.iter_mut().find(|ranks| ranks.are_like(known)) {
+            Some(ranks) => ranks.ranks.push(known.rank),
+            None => all.push(Ranks::of(known)),
+        }
+    }
+    all.sort_by_key(|ranks| std::cmp::Reverse(ranks.peak_reserved_bytes));
+    all
 }
 
 #[cfg(test)]
