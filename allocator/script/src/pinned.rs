@@ -10,9 +10,9 @@
 use std::io::{self, Write};
 
 use coalesce_alloc::MempoolId;
+use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
-use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::error::Error;
 use coalesce_alloc::printable::printable_lines;
 use coalesce_alloc::pytorch::pinned::{PinnedAllocator, PinnedBlock, PinnedField};

@@ -20,6 +20,10 @@ pub(crate) struct HostMemory {
     allocated: BTreeMap<u64, Layout>,
     /// Their bytes.
     registered: BTreeMap<u64, u64>,
+    /// Bytes.
+    pinned: u64,
+    /// The most bytes so far.
+    peak: u64,
 }
 
 impl HostMemory {
@@ -34,6 +38,7 @@ impl HostMemory {
         }
         let addr = start.expose_provenance() as u64;
         self.allocated.insert(addr, layout);
+        self.count(layout.size() as u64);
         Ok(addr)
     }
 
@@ -41,6 +46,7 @@ impl HostMemory {
     fn free(&mut self, addr: u64) -> Outcome {
         let layout = self.allocated.remove(&addr).ok_or(Code::INVALID_VALUE)?;
         let start = std::ptr::with_exposed_provenance_mut(addr as usize);
+        self.pinned -= layout.size() as u64;
         // SAFETY: `allocate` returned this address for this layout, and the removed entry shows that
         // it was live.
         unsafe { dealloc(start, layout) };
@@ -51,25 +57,34 @@ impl HostMemory {
         if addr == 0 || bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        if self.contains(addr) {
+        if self.range_at(addr) > 0 {
             return Err(Code::ALREADY_REGISTERED);
         }
         self.registered.insert(addr, bytes);
+        self.count(bytes);
         Ok(())
     }
 
     fn unregister(&mut self, addr: u64) -> Outcome {
         let bytes = self.registered.remove(&addr);
-        bytes.map(drop).ok_or(Code::NOT_REGISTERED)
+        self.pinned -= bytes.ok_or(Code::NOT_REGISTERED)?;
+        Ok(())
     }
 
-    fn contains(&self, addr: u64) -> bool {
+    fn count(&mut self, bytes: u64) {
+        self.pinned = self.pinned.saturating_add(bytes);
+        self.peak = self.peak.max(self.pinned);
+    }
+
+    /// The bytes of the pinned range that contains an address; 0 if there is none.
+    fn range_at(&self, addr: u64) -> u64 {
         let allocated = self.allocated.range(..=addr).next_back();
         let allocated = allocated.map(|(&start, layout)| (start, layout.size() as u64));
         let registered = self.registered.range(..=addr).next_back();
         let registered = registered.map(|(&start, &bytes)| (start, bytes));
-        let mut nearest = [allocated, registered].into_iter().flatten();
-        nearest.any(|(start, bytes)| addr - start < bytes)
+        let nearest = [allocated, registered].into_iter().flatten();
+        let mut around = nearest.filter(|&(start, bytes)| addr - start < bytes);
+        around.next().map_or(0, |(_, bytes)| bytes)
     }
 }
 
@@ -129,8 +144,18 @@ impl Sim {
         Ok(())
     }
 
+    /// The bytes of the pinned range that contains an address; 0 if there is none.
+    pub(crate) fn pinned_range(&self, addr: u64) -> u64 {
+        self.host.range_at(addr)
+    }
+
+    /// The most bytes that were pinned.
+    pub(crate) fn peak_pinned(&self) -> u64 {
+        self.host.peak
+    }
+
     /// Whether an address lies in pinned memory.
     pub(crate) fn is_pinned(&self, addr: u64) -> bool {
-        self.host.contains(addr)
+        self.host.range_at(addr) > 0
     }
 }

@@ -18,7 +18,19 @@
 //! `aten/src/ATen/cuda/CachingHostAllocator.cpp`.
 //!
 //! **Not modelled:** addresses, because no decision depends on them; requests that the host refuses; threads. With
-//! `pinned_use_background_threads`, the caller says when the other thread runs.
+//! `pinned_use_background_threads`, the caller says when the other thread runs. Until 2.7, PyTorch returns memory by the
+//! function that `pinned_use_cuda_host_register` names at that time, so CUDA refuses if the setting changed in between.
+//!
+//! ```
+//! use coalesce_alloc::pytorch::pinned::PinnedAllocator;
+//! use coalesce_alloc::{Settings, SimConfig, SimDevice};
+//!
+//! let device = SimDevice::new(&SimConfig::default());
+//! let mut allocator = PinnedAllocator::new(device, Settings::default());
+//! allocator.allocate(5 << 20)?;
+//! assert_eq!(allocator.stats().bytes.peak, 8 << 20);
+//! # Ok::<(), coalesce_alloc::Error>(())
+//! ```
 
 mod captures;
 mod events;

@@ -3,6 +3,7 @@
 mod answer;
 mod assumed;
 mod gpus;
+mod pinned;
 mod program;
 mod refused;
 mod run;
@@ -152,9 +153,14 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
             (program, found, None)
         }
     };
+    let conf = match &found.verdict {
+        Verdict::FitsWith { conf, .. } => Some(conf.as_str()),
+        _ => None,
+    };
     let report = FitsReport {
         largest,
         ranks,
+        pinned: pinned::judged(&program, device, &found.run, conf),
         ..FitsReport::of(&program, device, &found)
     };
     Ok((report, found.run))

@@ -49,21 +49,26 @@ class Config:
     """conf: settings at the start; settings: strings for the op `o`; graphs: whether graphs are captured;
     has_thread: whether another thread processes events. Then an operation takes milliseconds, and scripts are short."""
 
-    def __init__(self, name, conf="", settings=(), graphs=False, most=16 * MB):
+    def __init__(self, name, conf="", settings=(), graphs=False, most=16 * MB, since="2.6"):
         self.name, self.conf, self.settings, self.graphs = name, conf, settings, graphs
         self.most = most  # pages of registered memory are touched
         texts = [conf, *settings]
         self.has_thread = any(THREAD in text for text in texts)
-        self.since = max((settings_since(text) for text in texts), key=Release.order)
-        if graphs:
-            self.since = max(self.since, "2.11", key=Release.order)
+        known = [settings_since(text) for text in texts]
+        self.since = max([since, *known, "2.11" if graphs else since], key=Release.order)
 
 
 CONFIGS = [
     Config("default"),
     Config("register", REGISTER, most=MB),
     Config("thread", THREAD),
-    Config("runtime", settings=[REGISTER, "pinned_use_cuda_host_register:False"], most=MB),
+    # Until 2.7, memory is returned by the function that belongs to the present setting, which CUDA refuses.
+    Config(
+        "runtime",
+        settings=[REGISTER, "pinned_use_cuda_host_register:False"],
+        most=MB,
+        since="2.8",
+    ),
     Config("runtime-thread", settings=[THREAD, "pinned_use_background_threads:False"]),
     Config("reserve", "pinned_reserve_segment_size_mb:4"),
     Config("reserve-register", "pinned_reserve_segment_size_mb:1," + REGISTER, most=MB),

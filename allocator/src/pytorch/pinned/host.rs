@@ -80,7 +80,10 @@ impl Host {
         totals: &mut Totals,
     ) -> Option<Region> {
         if self.reserve.is_none() {
-            let reserved = settings.pinned.reserve_segment_size_mb.saturating_mul(1 << 20);
+            let reserved = settings
+                .pinned
+                .reserve_segment_size_mb
+                .saturating_mul(1 << 20);
             self.reserve = Some((reserved > 0).then(|| {
                 self.pin(reserved, settings, totals);
                 Reserve { left: reserved }
@@ -109,11 +112,12 @@ impl Host {
     /// Returns a region by the function that belongs to the one that pinned it, whatever the settings say now.
     pub(super) fn release(&mut self, region: Region, totals: &mut Totals) {
         let registered = self.registered.get(region.0 as usize);
-        self.calls.push(if registered.is_some_and(|&registered| registered) {
-            HostCall::Unregister { region }
-        } else {
-            HostCall::Free { region }
-        });
+        self.calls
+            .push(if registered.is_some_and(|&registered| registered) {
+                HostCall::Unregister { region }
+            } else {
+                HostCall::Free { region }
+            });
         totals.free_calls += 1;
     }
 

@@ -76,6 +76,9 @@ impl Pool {
 
     /// Empties the free lists, the smallest size class first.
     pub(super) fn take_free(&mut self) -> Vec<PinnedBlock> {
-        self.free.iter_mut().flat_map(|list| list.drain(..)).collect()
+        self.free
+            .iter_mut()
+            .flat_map(|list| list.drain(..))
+            .collect()
     }
 }

@@ -20,7 +20,7 @@ use super::world::World;
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 7] = [
+const MODULES: [(&str, &str); 8] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
@@ -34,6 +34,10 @@ const MODULES: [(&str, &str); 7] = [
     (
         "coalesce_fits_peaks.py",
         include_str!("coalesce_fits_peaks.py"),
+    ),
+    (
+        "coalesce_fits_pinned.py",
+        include_str!("coalesce_fits_pinned.py"),
     ),
     (
         "coalesce_fits_values.py",

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::assumed::Assumed;
+use super::pinned::Pinned;
 use crate::output;
 
 /// What a run showed.
@@ -49,6 +50,9 @@ pub struct Known {
     pub shapes: Vec<Place>,
     /// Lines that run convolutions or Fourier transforms.
     pub workspaces: Vec<Place>,
+    /// Host memory that it pinned.
+    #[serde(default)]
+    pub pinned: Option<Pinned>,
 }
 
 impl Known {

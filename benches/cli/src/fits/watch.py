@@ -19,6 +19,7 @@ import coalesce_fits_gpu
 import coalesce_fits_world
 from coalesce_fits_imports import After, run_hidden
 from coalesce_fits_peaks import Peaks
+from coalesce_fits_pinned import Pinned
 from coalesce_fits_steps import Epochs, Steps
 
 FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
@@ -51,8 +52,9 @@ class Watch:
         self.calls = {"values": {}, "shapes": {}, "workspaces": {}}
         values = importlib.import_module("coalesce_fits_values")
         self.line = values.line_of_program
+        self.pinned = Pinned(torch, self.line)
         # For as long as the process runs, from before its first tensor on a GPU.
-        values.Values(self.note).__enter__()
+        values.Values(self.note, self.pinned.note).__enter__()
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
@@ -137,6 +139,7 @@ class Watch:
             peak_reserved_bytes=self.peaks.bytes["reserved"],
             peak_requested_bytes=self.peaks.bytes["requested"],
             ooms=ooms,
+            pinned=self.pinned.report(),
             **calls,
         )
 
@@ -145,7 +148,7 @@ def report(torch, ended, **known):
     """Writes what is known of this process, and zeros for the rest."""
     numbers = ("steps", "short_epochs", "peak_reserved_bytes", "peak_requested_bytes", "ooms")
     places = ("values", "shapes", "workspaces")
-    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(places, [])}
+    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(places, []), "pinned": None}
     text = json.dumps({"torch": torch, "ended": ended, **nothing, **known})
     # Its presence says that the process is done.
     (FOLDER / f"{os.getpid()}.json").write_text(text)
