@@ -8,6 +8,7 @@ mod program;
 mod refused;
 mod run;
 mod standins;
+mod unrounded;
 mod vary;
 mod world;
 
@@ -160,7 +161,7 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
     let report = FitsReport {
         largest,
         ranks,
-        pinned: pinned::judged(&program, device, &found.run, conf),
+        pinned: unrounded::judged(&program, device, &found.run, conf),
         ..FitsReport::of(&program, device, &found)
     };
     Ok((report, found.run))

@@ -1,25 +1,18 @@
-//! Host memory that a program pins, what of it is rounding to powers of two, and the setting that avoids it.
+//! Host memory that a program pins, and what the answer says about it.
 
 use std::fmt::Write;
 
-use coalesce_advisor::advise::command;
 use coalesce_advisor::report::text::paragraphs;
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::release::{Release, v2};
-use coalesce_alloc::settings::{self, Settings};
 use coalesce_bench::text::amount;
-use coalesce_workloads::formats::snapshot::release::Releases;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::program::{Device, Program};
-use super::run::{Known, Run};
-use crate::output::notice;
 
 /// Less than this is not worth a word, in bytes.
 const MUCH_PINNED: u64 = 256 << 20;
 /// Less than this much rounding is not worth a setting, in bytes.
-const MUCH_ROUNDING: u64 = 64 << 20;
+pub const MUCH_ROUNDING: u64 = 64 << 20;
 
 /// Host memory that a program pins.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
@@ -59,17 +52,19 @@ pub struct Remedy {
 }
 
 impl Pinned {
-    fn matters(&self) -> bool {
+    /// Whether it is worth a word.
+    pub fn matters(&self) -> bool {
         self.peak_bytes >= MUCH_PINNED || self.is_much_rounded()
     }
 
-    fn is_much_rounded(&self) -> bool {
+    /// Whether the rounding is worth a setting.
+    pub fn is_much_rounded(&self) -> bool {
         self.rounding_bytes >= MUCH_ROUNDING
     }
 }
 
 /// The setting that leaves large requests as they are; none before 2.13.
-fn unrounded(release: Release) -> Option<&'static str> {
+pub fn unrounded(release: Release) -> Option<&'static str> {
     match release {
         // 2.13 serves a request that is not rounded from any free block of its size class, also from a smaller one. A
         // block that is not cached is never free.
@@ -77,52 +72,6 @@ fn unrounded(release: Release) -> Option<&'static str> {
         release if release >= v2(13) => Some("pinned_max_cached_size_mb:64"),
         _ => None,
     }
-}
-
-/// What the run that the answer is about pinned, if it is worth a word. If a setting of the release avoids much of the
-/// rounding, the program is run under it. `conf` is what the run's settings were, if not the program's own.
-pub fn judged(program: &Program, device: Device, run: &Run, conf: Option<&str>) -> Option<Pinned> {
-    let pinned = run.known.pinned.clone().filter(Pinned::matters)?;
-    let remedy = pinned
-        .is_much_rounded()
-        .then(|| remedy(program, device, &run.known, conf, &pinned))
-        .flatten();
-    Some(Pinned { remedy, ..pinned })
-}
-
-fn remedy(
-    program: &Program,
-    device: Device,
-    known: &Known,
-    conf: Option<&str>,
-    pinned: &Pinned,
-) -> Option<Remedy> {
-    let release: Release = known.torch.parse().ok()?;
-    let setting = unrounded(release)?;
-    let (documented, preferred) = Settings::variables(release);
-    let mut names = preferred.iter().rev().chain([&documented]);
-    let own = names.find_map(|name| std::env::var(name).ok());
-    let present = conf.map(str::to_owned).or(own).unwrap_or_default();
-    let is_set =
-        settings::written(&present).any(|(key, _)| setting.starts_with(key) && !key.is_empty());
-    if is_set {
-        return None;
-    }
-    let conf = match present.as_str() {
-        "" => setting.to_owned(),
-        present => format!("{present},{setting}"),
-    };
-    notice(
-        "pinned host memory is rounded to powers of two; running it with a setting against that",
-    );
-    let other = program.run(device.roomy(), Some(&conf)).ok()?;
-    let peak_bytes = other.known.pinned?.peak_bytes;
-    let saves = pinned.peak_bytes.saturating_sub(peak_bytes) >= MUCH_ROUNDING;
-    saves.then(|| Remedy {
-        command: command(&conf, &present, Releases::given(release)),
-        conf,
-        peak_bytes,
-    })
 }
 
 /// The line of the table; empty if nothing is worth a word.
