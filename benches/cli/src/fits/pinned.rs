@@ -109,8 +109,13 @@ pub fn section(pinned: Option<&Pinned>, torch: &str) -> String {
 
 fn advice(pinned: &Pinned, torch: &str) -> String {
     if let Some(remedy) = &pinned.remedy {
+        let then = if remedy.conf.contains("pinned_max_cached_size_mb") {
+            "neither rounded nor kept for reuse"
+        } else {
+            "not rounded"
+        };
         let remark = format!(
-            "With the settings below, {} is pinned. Requests above 64 MiB are then not rounded.",
+            "With the settings below, {} is pinned. Requests above 64 MiB are then {then}.",
             amount(remedy.peak_bytes)
         );
         return paragraphs([remark]) + "\n  " + &printable(&remedy.command).to_string() + "\n";
