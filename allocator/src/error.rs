@@ -35,6 +35,9 @@ pub enum Error {
     /// another allocator.
     #[error("invalid device pointer: {0}")]
     InvalidPointer(DeviceAddr),
+    /// A number that no allocated block of pinned memory has.
+    #[error("block {0} of pinned memory is not allocated")]
+    NotPinned(u32),
     /// A memory fraction outside 0 to 1.
     #[error("invalid fraction:{}. Please set within [0, 1].", significant(*.0))]
     InvalidFraction(f64),

@@ -28,8 +28,9 @@
 //! | `checkpoint.rs` | how a private pool returns to an earlier state |
 //! | `share.rs` | how other processes open the memory of a block |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
+//! | `pinned.rs` | pinned host memory, which has an allocator of its own |
 //!
-//! **Not modelled:** stack traces in the history, and the host memory allocator. Callers provide the lock.
+//! **Not modelled:** stack traces in the history. Callers provide the lock.
 //!
 //! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time
 //! (`benches/SPEED.md`).
@@ -58,6 +59,7 @@ mod merge;
 mod ordered;
 mod out_of_memory;
 mod pages;
+pub mod pinned;
 mod pool;
 mod private_pool;
 mod release;

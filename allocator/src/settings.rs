@@ -21,7 +21,8 @@
 //! | `throw_on_cudamalloc_oom` | `limit.rs: ensure_not_rejected` |
 //! | `graph_capture_record_stream_reuse` | `graph_reuse.rs: free_safe_blocks`, `events.rs: insert_deferred_events_of` |
 //!
-//! `backend` selects another allocator. The others (`release_lock_on_cudamalloc`, `pinned_…`) change no decision.
+//! `backend` selects another allocator. `pinned_…` are those of pinned host memory, which has an
+//! allocator of its own, `pinned.rs`. The others (`release_lock_on_cudamalloc`) change no decision.
 
 pub mod keys;
 mod numbers;
@@ -71,11 +72,11 @@ pub struct Settings {
     pub(crate) reserves: Reserves,
     /// `throw_on_cudamalloc_oom`: a request beyond the memory limit fails at once. Kept.
     pub(crate) throw_on_cudamalloc_oom: bool,
-    /// The settings of the host memory allocator, which is not modelled. Kept.
+    /// The settings of the allocator of pinned host memory. Kept.
     pub(crate) pinned: PinnedSettings,
 }
 
-/// Settings of PyTorch's pinned host memory allocator: parsed and reported, without effect.
+/// Settings of PyTorch's allocator of pinned host memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PinnedSettings {
     /// `pinned_use_background_threads`

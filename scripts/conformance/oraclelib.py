@@ -65,6 +65,8 @@ OLDEST = "2.6"
 KEYS_SINCE = {
     "graph_capture_record_stream_reuse": "2.9",
     "pinned_reserve_segment_size_mb": "2.10",
+    "pinned_max_round_threshold_mb": "2.13",
+    "pinned_max_cached_size_mb": "2.13",
     "per_process_memory_fraction": "2.10",
     "large_segment_size_mb": "2.11",
     "throw_on_cudamalloc_oom": "2.12",

@@ -103,6 +103,17 @@ assert labels[labels > 6].numel() == 3
 says, none_left = torch.rand(10, device="cuda") > 0.5, labels >= 0
 assert (says | none_left).all() and not (says & ~none_left).any()
 """
+# Each way to pin memory.
+PIN = """
+import torch
+held = torch.empty(300 << 20, dtype=torch.uint8, pin_memory=True)
+copied = torch.ones(3 << 20, dtype=torch.uint8).pin_memory()
+back = torch.empty(5 << 20, dtype=torch.uint8, device="cuda").to("cpu", non_blocking=True)
+registered = torch.empty(1 << 20, dtype=torch.uint8)
+torch.cuda.cudart().cudaHostRegister(registered.data_ptr(), registered.nbytes, 0)
+for tensor in (held, copied, back, registered):
+    assert tensor.is_pinned()
+"""
 # One rank of a job. A later one needs more.
 WORLD = """
 import os, torch, torch.distributed as dist
@@ -230,6 +241,12 @@ def checks(python, coalesce):
         ["<string>:5"],
         ["<string>:10", "<string>:11"],
     ]
+    pinned = fits(coalesce, "--memory", "4GiB", "--", python, "-c", PIN)[0]["pinned"]
+    found = [pinned[kind] >> 20 for kind in ("peak_bytes", "rounding_bytes")]
+    lines = [holder["line"] for holder in pinned["holders"]]
+    # 300, 3 and 5 MiB in powers of two, and 1 MiB that PyTorch did not pin.
+    expected = [512 + 4 + 8 + 1, 212 + 1 + 3], ["<string>:3", "<string>:5", "<string>:4"]
+    yield "pinned memory", (found, lines), expected
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
     of_five = [*torchrun[:-1], "--nnodes", "5", "--no-python"]
     for world, launcher, program, expected in (

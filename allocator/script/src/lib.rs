@@ -29,10 +29,12 @@
 pub mod bench;
 mod checkpoints;
 mod parse;
+mod pinned;
 mod print;
 mod run;
 
 pub use self::parse::ParseError;
+pub use self::pinned::run_pinned;
 pub use self::run::{Options, RunError, run};
 
 /// A parsed script.

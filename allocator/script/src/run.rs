@@ -300,7 +300,7 @@ impl<W: Write> Runner<'_, W> {
 }
 
 /// Performs an operation on the device alone.
-fn perform_on_device(device: &mut SimDevice, op: &Op) {
+pub(crate) fn perform_on_device(device: &mut SimDevice, op: &Op) {
     match *op {
         Op::HoldEvents(hold) => device.streams_mut().set_hold(hold),
         Op::CompleteEvents { stream: None, .. } => device.streams_mut().complete_all(),

@@ -46,6 +46,10 @@ void fakecuda_set_bool(int value);
 // What a copy of four or eight bytes from the device reads as. Without contents, as above.
 void fakecuda_set_count(uint64_t value);
 void fakecuda_counters(fakecuda_counters_t* out);
+// Bytes of the pinned host memory that contains an address; 0 if it is not pinned.
+uint64_t fakecuda_pinned_range(const void* addr);
+// The most bytes of host memory that were pinned.
+uint64_t fakecuda_peak_pinned(void);
 
 // Call log ------------------------------------------------------------------
 // When on, every state-changing call is appended as one text line; take()

@@ -219,6 +219,28 @@ pub extern "C" fn fakecuda_cc() -> c_int {
     number
 }
 
+/// Returns the bytes of the pinned host memory that contains an address; 0 if it is not pinned.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_pinned_range(addr: u64) -> u64 {
+    let mut bytes = 0;
+    control(|sim| {
+        bytes = sim.pinned_range(addr);
+        Ok(())
+    });
+    bytes
+}
+
+/// Returns the most bytes of host memory that were pinned.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_peak_pinned() -> u64 {
+    let mut bytes = 0;
+    control(|sim| {
+        bytes = sim.peak_pinned();
+        Ok(())
+    });
+    bytes
+}
+
 /// Receives the log: the text, its length in bytes, and the context of the caller of
 /// [`fakecuda_log_take`].
 pub type TakeText = Option<unsafe extern "C" fn(*const c_char, usize, *mut c_void)>;

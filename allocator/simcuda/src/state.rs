@@ -23,7 +23,7 @@ use crate::control::Counters;
 use crate::errors::{Code, Outcome};
 use crate::events::Events;
 use crate::graphs::Graphs;
-use crate::host::HostMemory;
+use crate::host::{HostCall, HostMemory};
 use crate::ipc::OpenMemory;
 use crate::modules::Modules;
 use crate::pools::Pools;
@@ -58,6 +58,13 @@ impl Device {
     }
 }
 
+/// A call in the log.
+#[derive(Clone, Copy, Debug)]
+enum LoggedCall {
+    Device(Call),
+    Host(HostCall),
+}
+
 /// All devices of the machine and all objects on them.
 #[derive(Debug)]
 pub(crate) struct Sim {
@@ -78,7 +85,7 @@ pub(crate) struct Sim {
     /// What copies to the host read, without contents.
     pub(crate) reads: Reads,
     pub(crate) logging: bool,
-    log: Vec<Call>,
+    log: Vec<LoggedCall>,
     /// Buffer for the latest calls, kept to reuse its memory.
     calls: Vec<Call>,
 }
@@ -236,7 +243,8 @@ impl Sim {
         }
         self.counters.peak_used = self.counters.peak_used.max(device.sim.used());
         if self.logging {
-            self.log.extend_from_slice(&self.calls);
+            let calls = self.calls.iter().copied();
+            self.log.extend(calls.map(LoggedCall::Device));
         }
         self.settle()
     }
@@ -286,12 +294,22 @@ impl Sim {
         self.devices.iter_mut()
     }
 
+    /// Logs a call that concerns no device.
+    pub(crate) fn log_host(&mut self, call: HostCall) {
+        if self.logging {
+            self.log.push(LoggedCall::Host(call));
+        }
+    }
+
     /// Takes the log since the last time, one call per line.
     pub(crate) fn take_log(&mut self) -> String {
         let mut text = String::new();
         for call in self.log.drain(..) {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{call}");
+            let _ = match call {
+                LoggedCall::Device(call) => writeln!(text, "{call}"),
+                LoggedCall::Host(call) => writeln!(text, "{call}"),
+            };
         }
         text
     }

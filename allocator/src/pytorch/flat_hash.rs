@@ -72,6 +72,12 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         self.len = 0;
     }
 
+    /// Removes all entries and keeps the size of the table, as `clear` of PyTorch's table does.
+    pub(super) fn clear(&mut self) {
+        self.slots.fill_with(|| None);
+        self.len = 0;
+    }
+
     /// The value of `key`.
     pub(super) fn get(&self, key: K) -> Option<V> {
         let slot = self.find(key).ok()?;

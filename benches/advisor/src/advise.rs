@@ -58,7 +58,7 @@ use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
-pub use self::answer::{Answer, AnswerKind, FailureCause};
+pub use self::answer::{Answer, AnswerKind, FailureCause, command};
 pub use self::check::RecordingCheck;
 pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;

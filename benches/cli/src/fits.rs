@@ -3,11 +3,13 @@
 mod answer;
 mod assumed;
 mod gpus;
+mod pinned;
 mod processes;
 mod program;
 mod refused;
 mod run;
 mod standins;
+mod unrounded;
 mod vary;
 mod world;
 
@@ -174,8 +176,13 @@ fn answered(args: &Args, program: &Program, device: Device) -> anyhow::Result<(F
         Some(parameter) => largest(program, device, parameter)?,
         None => (program.clone(), decide(program, device)?, None),
     };
+    let conf = match &found.verdict {
+        Verdict::FitsWith { conf, .. } => Some(conf.as_str()),
+        _ => None,
+    };
     let report = FitsReport {
         largest,
+        pinned: unrounded::judged(&program, device, &found.run, conf),
         ..FitsReport::of(&program, device, &found)
     };
     Ok((report, found.run))

@@ -7,6 +7,7 @@ use anyhow::Context;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::pytorch::pinned::PinnedAllocator;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, BenchOptions};
@@ -68,6 +69,9 @@ pub struct Args {
     /// With --bench: the interface to call; only one exists.
     #[arg(long, value_parser = ["raw"], default_value = "raw")]
     api: String,
+    /// Run the script on PyTorch's allocator of pinned host memory.
+    #[arg(long, conflicts_with_all = ["bench", "history", "stats", "fraction"])]
+    pinned: bool,
     /// The release of PyTorch, for example 2.13.
     #[arg(long, value_name = "RELEASE", default_value_t = Release::DEFAULT)]
     torch: Release,
@@ -96,17 +100,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(settings) => settings,
         Err(error) => return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),
     };
-    let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
-    if let Some(fraction) = args.fraction
-        && let Err(error) = allocator.set_memory_fraction(fraction)
-    {
-        return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}")));
-    }
     #[expect(
         clippy::disallowed_methods,
         reason = "a script makes its output printable"
     )]
     let mut out = BufWriter::with_capacity(1 << 20, stdout().lock());
+    let device = SimDevice::new(&config);
+    if args.pinned {
+        let mut allocator = PinnedAllocator::new(device, settings);
+        let done = coalesce_script::run_pinned(&script, &mut allocator, &mut out);
+        out.flush().context("cannot write to standard output")?;
+        return exit_code(done);
+    }
+    let mut allocator = PyTorch::new(device, settings);
+    if let Some(fraction) = args.fraction
+        && let Err(error) = allocator.set_memory_fraction(fraction)
+    {
+        return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}")));
+    }
     let code = match args.bench {
         Some(runs) => bench(args, runs, &script, allocator, &mut out)?,
         None => replay(args, &script, &mut allocator, &mut out)?,
@@ -129,7 +140,12 @@ fn replay(
         no_oom_message: args.no_oom_msg,
         quiet: args.quiet,
     };
-    match coalesce_script::run(script, allocator, options, out) {
+    exit_code(coalesce_script::run(script, allocator, options, out))
+}
+
+/// The oracle's status after a script.
+fn exit_code(done: Result<usize, RunError>) -> anyhow::Result<ExitCode> {
+    match done {
         Ok(0) => Ok(ExitCode::SUCCESS),
         Ok(errors) => Ok(fail(
             FAILED_OPERATIONS,

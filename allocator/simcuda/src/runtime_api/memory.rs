@@ -2,8 +2,9 @@
 
 use crate::border::{Out, entry_points};
 
-/// `cudaMemoryTypeUnregistered`, `cudaMemoryTypeDevice`.
+/// `cudaMemoryTypeUnregistered`, `cudaMemoryTypeHost`, `cudaMemoryTypeDevice`.
 const UNREGISTERED: i32 = 0;
+const PINNED: i32 = 1;
 const ON_DEVICE: i32 = 2;
 
 /// The device of memory that is on no device (`cudaInvalidDeviceId`).
@@ -34,13 +35,19 @@ entry_points! { runtime:
     }
 
     fn cudaPointerGetAttributes(attributes: Out<PointerAttributes>, addr: u64) |sim| {
-        let on_device = sim.is_device_address(addr);
-        let device = sim.settings.ordinal_of(addr).cast_signed();
+        let ordinal = sim.settings.ordinal_of(addr).cast_signed();
+        let (kind, device) = if sim.is_device_address(addr) {
+            (ON_DEVICE, ordinal)
+        } else if sim.is_pinned(addr) {
+            (PINNED, ordinal)
+        } else {
+            (UNREGISTERED, NO_DEVICE)
+        };
         attributes.set(PointerAttributes {
-            kind: if on_device { ON_DEVICE } else { UNREGISTERED },
-            device: if on_device { device } else { NO_DEVICE },
-            device_pointer: if on_device { addr } else { 0 },
-            host_pointer: if on_device { 0 } else { addr },
+            kind,
+            device,
+            device_pointer: if kind == UNREGISTERED { 0 } else { addr },
+            host_pointer: if kind == ON_DEVICE { 0 } else { addr },
         })
     }
 

@@ -32,11 +32,11 @@ shared_entry_points! {
 
     fn cuMemFreeHost, cudaFreeHost(addr: u64) |sim, _| { sim.free_host(addr) }
 
-    fn cuMemHostRegister_v2, cudaHostRegister(_addr: u64, _bytes: u64, _flags: u32) |_, _| {
-        Ok(())
+    fn cuMemHostRegister_v2, cudaHostRegister(addr: u64, bytes: u64, _flags: u32) |sim, _| {
+        sim.register_host(addr, bytes)
     }
 
-    fn cuMemHostUnregister, cudaHostUnregister(_addr: u64) |_, _| { Ok(()) }
+    fn cuMemHostUnregister, cudaHostUnregister(addr: u64) |sim, _| { sim.unregister_host(addr) }
 
     fn cuMemHostGetDevicePointer_v2, cudaHostGetDevicePointer(
         device: Out<u64>,

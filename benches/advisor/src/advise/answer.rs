@@ -10,7 +10,7 @@ use coalesce_bench::text::Unit;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(super) use self::command::command;
+pub use self::command::command;
 use super::confidence::Confidence;
 use super::failure::Failure;
 use super::others::{OWN, OtherPolicy};

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::assumed::{Extent, Reads};
 use super::gpus::GPUS;
+use super::pinned::{self, Pinned};
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
 use super::vary::Largest;
@@ -60,6 +61,8 @@ pub struct FitsReport {
     pub routes: Vec<Place>,
     /// Lines that ran convolutions or Fourier transforms, and how often.
     pub workspaces: Vec<Place>,
+    /// Pinned host memory, if there is at least 256 MiB, or 64 MiB of rounding.
+    pub pinned: Option<Pinned>,
     /// GPUs that have enough memory for the peak, the smallest first.
     pub gpus: Vec<&'static str>,
     /// The largest number with which the program fits; none without `--vary`.
@@ -160,6 +163,7 @@ impl FitsReport {
             shapes: known.shapes.clone(),
             routes: known.routes.clone(),
             workspaces: known.workspaces.clone(),
+            pinned: None,
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
             ranks: found.run.ranks.clone(),
@@ -202,16 +206,26 @@ pub fn page(report: &FitsReport) -> String {
         }
         _ => "the program ended by itself",
     };
+    let pinned = pinned::row(report.pinned.as_ref());
     let _ = write!(
         page,
         "\n\
          peak requested  {requested:>12}  size of all live requests\n\
          peak reserved   {reserved:>12}  memory taken from the device{most}\n\
+         {pinned}\
          optimizer steps {:>12}  {ended}\n\
          large enough    {gpus}\n",
         report.steps
     );
-    page + &ranks(&report.ranks) + &without_steps(report) + &not_run(report) + &unknown(report)
+    [
+        page,
+        ranks(&report.ranks),
+        pinned::section(report.pinned.as_ref(), &report.torch),
+        without_steps(report),
+        not_run(report),
+        unknown(report),
+    ]
+    .concat()
 }
 
 /// Whether it fits, one sentence or more a paragraph.

@@ -13,6 +13,7 @@ import ctypes
 import os
 import sys
 
+from coalesce_fits_pinned import pins
 from torch import arange, is_tensor
 from torch import bool as boolean
 from torch.overrides import TorchFunctionMode
@@ -67,11 +68,11 @@ HOST = "_coalesce_fits_host"
 class Values(TorchFunctionMode):
     """Sees every call of PyTorch's functions by the program."""
 
-    def __init__(self, note):
+    def __init__(self, note, pinned):
         """`note` is called with "values", "shapes", "routes" or "workspaces" for each call after which
-        the memory of a real GPU may differ."""
+        the memory of a real GPU may differ; `pinned`, with each tensor on the host that may be pinned."""
         super().__init__()
-        self.note = note
+        self.note, self.pinned = note, pinned
         self.simulated = ctypes.CDLL("libcuda.so.1")
         self.simulated.fakecuda_set_count.argtypes = [ctypes.c_uint64]
 
@@ -85,6 +86,8 @@ class Values(TorchFunctionMode):
             return function(*args)
         if not args or not on_gpu(args[0]):
             result = function(*args, **kwargs)
+            if pins(name, kwargs) and is_tensor(result) and not result.is_cuda:
+                self.pinned(result)
         elif name in READ:
             return self.read(function, args, kwargs)
         else:
@@ -96,6 +99,8 @@ class Values(TorchFunctionMode):
             else:
                 result = self.selected(mask, name, function, args, kwargs)
             if name in COPY and is_tensor(result) and not result.is_cuda:
+                if pins(name, kwargs):
+                    self.pinned(result)
                 return self.copied(args[0], result)
             if name == "topk":
                 self.routed(args[0], result)

@@ -21,7 +21,7 @@ use super::world::{World, grouped};
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 9] = [
+const MODULES: [(&str, &str); 10] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
@@ -43,6 +43,10 @@ const MODULES: [(&str, &str); 9] = [
     (
         "coalesce_fits_peaks.py",
         include_str!("coalesce_fits_peaks.py"),
+    ),
+    (
+        "coalesce_fits_pinned.py",
+        include_str!("coalesce_fits_pinned.py"),
     ),
     (
         "coalesce_fits_values.py",

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::assumed::Assumed;
+use super::pinned::Pinned;
 use super::world::Ranks;
 use crate::output;
 
@@ -59,6 +60,9 @@ pub struct Known {
     pub routes: Vec<Place>,
     /// Lines that run convolutions or Fourier transforms.
     pub workspaces: Vec<Place>,
+    /// Host memory that it pinned.
+    #[serde(default)]
+    pub pinned: Option<Pinned>,
 }
 
 impl Known {

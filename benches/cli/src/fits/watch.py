@@ -20,6 +20,7 @@ import coalesce_fits_gpu
 import coalesce_fits_world
 from coalesce_fits_imports import After, run_hidden
 from coalesce_fits_peaks import Peaks
+from coalesce_fits_pinned import Pinned
 from coalesce_fits_steps import Epochs, Steps
 
 FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
@@ -56,8 +57,9 @@ class Watch:
         self.calls = {kind: {} for kind in PLACES}
         values = importlib.import_module("coalesce_fits_values")
         self.line = values.line_of_program
+        self.pinned = Pinned(torch, self.line)
         # For as long as the process runs, from before its first tensor on a GPU.
-        values.Values(self.note).__enter__()
+        values.Values(self.note, self.pinned.note).__enter__()
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
@@ -146,6 +148,7 @@ class Watch:
             peak_requested_bytes=self.peaks.bytes["requested"],
             ooms=ooms,
             error=self.error,
+            pinned=self.pinned.report(),
             **calls,
         )
 
@@ -153,7 +156,7 @@ class Watch:
 def report(torch, ended, **known):
     """Writes what is known of this process, and zeros for the rest."""
     numbers = ("steps", "short_epochs", "peak_reserved_bytes", "peak_requested_bytes", "ooms")
-    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(PLACES, []), "error": ""}
+    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(PLACES, []), "error": "", "pinned": None}
     rank = coalesce_fits_world.RANK
     text = json.dumps({"torch": torch, "ended": ended, "rank": rank, **nothing, **known})
     # Its presence says that the process is done.

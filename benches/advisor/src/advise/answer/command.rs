@@ -8,7 +8,8 @@ use coalesce_workloads::formats::snapshot::release::Releases;
 ///
 /// Each release reads the variable that the command sets. Where it would prefer another that is set now, that one is
 /// removed.
-pub(in crate::advise) fn command(conf: &str, present: &str, releases: Releases) -> String {
+#[must_use]
+pub fn command(conf: &str, present: &str, releases: Releases) -> String {
     // Every release reads the variable of the oldest.
     let oldest = releases.from.filter(|_| releases != Releases::REFERENCE);
     let (documented, preferred) = Settings::variables(oldest.unwrap_or(v2(6)));
