@@ -1,9 +1,11 @@
 //! Functions for memory and pools that do not behave as those of the driver's API.
 
 use crate::border::{Out, entry_points};
+use crate::context;
 
-/// `cudaMemoryTypeUnregistered`, `cudaMemoryTypeDevice`.
+/// `cudaMemoryTypeUnregistered`, `cudaMemoryTypeHost`, `cudaMemoryTypeDevice`.
 const UNREGISTERED: i32 = 0;
+const PINNED: i32 = 1;
 const ON_DEVICE: i32 = 2;
 
 /// The device of memory that is on no device (`cudaInvalidDeviceId`).
@@ -33,14 +35,20 @@ entry_points! { runtime:
         })
     }
 
+    /// Host memory has the same address on the device if CUDA allocated it.
     fn cudaPointerGetAttributes(attributes: Out<PointerAttributes>, addr: u64) |sim| {
-        let on_device = sim.is_device_address(addr);
-        let device = sim.settings.ordinal_of(addr).cast_signed();
+        let (kind, device) = if sim.is_device_address(addr) {
+            (ON_DEVICE, sim.settings.ordinal_of(addr).cast_signed())
+        } else if sim.is_pinned(addr) {
+            (PINNED, context::current().unwrap_or(0).cast_signed())
+        } else {
+            (UNREGISTERED, NO_DEVICE)
+        };
         attributes.set(PointerAttributes {
-            kind: if on_device { ON_DEVICE } else { UNREGISTERED },
-            device: if on_device { device } else { NO_DEVICE },
-            device_pointer: if on_device { addr } else { 0 },
-            host_pointer: if on_device { 0 } else { addr },
+            kind,
+            device,
+            device_pointer: if kind == UNREGISTERED { 0 } else { addr },
+            host_pointer: if kind == ON_DEVICE { 0 } else { addr },
         })
     }
 

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import coalesce_fits_gpu
+import coalesce_fits_server
 import coalesce_fits_world
 from coalesce_fits_imports import After, run_hidden
 from coalesce_fits_peaks import Peaks
@@ -41,7 +42,8 @@ class Watch:
 
     def __init__(self, torch):
         self.torch = torch
-        self.process = os.getpid()
+        # The process that uses the GPU, which may be a fork of the one that imported torch.
+        self.process = None
         self.steps = Steps(torch)
         self.epochs = Epochs(self.steps)
         self.finished = False
@@ -56,6 +58,9 @@ class Watch:
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
+        self.process = os.getpid()
+        if not coalesce_fits_gpu.choose_code(self.torch):
+            refuse(self.torch.__version__, "no_code")
         memory = self.torch.cuda.memory
         memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
         atexit.register(self.finish)
@@ -172,13 +177,12 @@ def no_torch():
 
 def watch(torch):
     (FOLDER / "with_torch").touch()
-    if not torch.cuda.is_available():
+    # Unlike is_available(), this asks NVML: after a call of CUDA, PyTorch lets no fork of this process use the GPU.
+    if not torch.cuda.device_count():
         # The program would train on the CPU instead.
         refuse(torch.__version__, "no_gpu")
     if not coalesce_fits_gpu.is_simulated():
         refuse(torch.__version__, "real_gpu")
-    if not coalesce_fits_gpu.choose_code(torch):
-        refuse(torch.__version__, "no_code")
     coalesce_fits_world.join(torch)
     Watch.current = watched = Watch(torch)
     watched.end_before(torch, "save")
@@ -195,4 +199,5 @@ run_hidden()
 sys.meta_path[:0] = [
     After("torch", watch, load_gpu, no_torch),
     After("safetensors.torch", watch_safetensors),
+    *coalesce_fits_server.hooks(lambda: Watch.current),
 ]
