@@ -6,6 +6,7 @@ mod gpus;
 mod program;
 mod refused;
 mod run;
+mod server;
 mod standins;
 mod vary;
 mod world;
@@ -195,7 +196,8 @@ fn largest(
 ) -> anyhow::Result<(Program, Found, Option<Largest>)> {
     let mut best = None;
     let found = parameter.largest(|value| -> anyhow::Result<bool> {
-        let program = program.with(&parameter.name, value);
+        let number = parameter.number(value);
+        let program = program.with(&parameter.name, number);
         // Both ends have to fit. If the program fails with an error at the upper end, the lower end decides.
         let run = match program.at(Extent::Most).run(device, None) {
             Ok(run) if run.known.is_exact() || !run.fits() => run,
@@ -203,7 +205,7 @@ fn largest(
         };
         let fits = run.fits();
         notice(&format!(
-            "{} = {value}: {}",
+            "{} = {number}: {}",
             parameter.name,
             if fits { "fits" } else { "does not fit" }
         ));
@@ -213,7 +215,10 @@ fn largest(
         Ok(fits)
     })?;
     // Without any that fits, the smallest shows what is missing.
-    let program = program.with(&parameter.name, found.unwrap_or(parameter.first));
+    let program = program.with(
+        &parameter.name,
+        parameter.number(found.unwrap_or(parameter.first)),
+    );
     let answer = match best {
         Some(run) if run.known.is_exact() => Found::exact(run, Verdict::Fits),
         _ => decide(&program, device)?,
@@ -249,6 +254,9 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
     let run = program.run(device, None)?;
     if run.fits() {
         return with_range(program, device, run);
+    }
+    if run.server.is_some() {
+        return Ok(Found::exact(run, Verdict::DoesNotStart));
     }
     let whole = program.run(device.roomy(), None)?;
     ensure!(

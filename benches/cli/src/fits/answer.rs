@@ -13,6 +13,7 @@ use super::assumed::{Extent, Reads};
 use super::gpus::GPUS;
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
+use super::server::{self, Server};
 use super::vary::Largest;
 use super::world::Ranks;
 
@@ -62,6 +63,8 @@ pub struct FitsReport {
     pub gpus: Vec<&'static str>,
     /// The largest number with which the program fits; none without `--vary`.
     pub largest: Option<Largest>,
+    /// What the server needs that the program starts; none if it starts none.
+    pub server: Option<Server>,
     /// The ranks that were run and what they need, the most first; the answer is about the first of them. Empty without `--world`.
     pub ranks: Vec<Ranks>,
 }
@@ -113,6 +116,8 @@ pub enum Verdict {
         /// The shell command that applies them.
         command: String,
     },
+    /// It is a server that does not start: `server` says why.
+    DoesNotStart,
     /// Under no settings that were tried.
     TooLarge {
         /// Bytes that are missing under the best settings.
@@ -159,6 +164,7 @@ impl FitsReport {
             workspaces: known.workspaces.clone(),
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
+            server: found.run.server.clone(),
             ranks: Vec::new(),
         }
     }
@@ -176,6 +182,10 @@ impl FitsReport {
 
 /// The answer as text.
 pub fn page(report: &FitsReport) -> String {
+    if let Some(server) = &report.server {
+        let found = paragraphs(report.largest.as_ref().map(Largest::sentence));
+        return found + &server::page(server, report.memory_bytes, report.others_bytes);
+    }
     let mut page = paragraphs(answer(report));
     if let Verdict::FitsWith { command, .. } = &report.verdict {
         let _ = writeln!(page, "\n  {}", printable(command));
@@ -238,6 +248,8 @@ fn answer(report: &FitsReport) -> Vec<String> {
             "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \
              {reserved} of the {available} available."
         )],
+        // The page of a server says it.
+        Verdict::DoesNotStart => Vec::new(),
         Verdict::TooLarge { sentences, .. } => {
             let mut all = vec!["The program does not fit.".to_owned()];
             all.extend(sentences.iter().cloned());
@@ -250,18 +262,7 @@ fn answer(report: &FitsReport) -> Vec<String> {
             "It went on after {failed} failed for lack of memory."
         ));
     }
-    answer.extend(report.largest.as_ref().map(|largest| {
-        let Largest {
-            name, first, last, ..
-        } = largest;
-        match largest.value {
-            Some(value) if value == *last => {
-                format!("It fits with every {name} from {first} to {last}.")
-            }
-            Some(value) => format!("{value} is the largest {name} with which it fits."),
-            None => format!("It does not fit with the smallest {name}, {first}."),
-        }
-    }));
+    answer.extend(report.largest.as_ref().map(Largest::sentence));
     answer
 }
 

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import coalesce_fits_imports
@@ -38,13 +39,15 @@ FOUND = {
     "graph_estimate_bytes": "cudagraph_memory_estimate",
     "available_bytes": "available_kv_cache_memory_bytes",
 }
+# Functions that raise ValueError if the GPU has too little memory for the server.
+SHORT = {"request_memory", "_check_enough_kv_cache_memory", "check_enough_kv_cache_memory"}
 
 
 def hooks(current):
     """The hooks into vLLM. `current` gives what watches this process."""
     server = Server(current)
     return [
-        coalesce_fits_imports.After("vllm", lambda module: None, begin),
+        coalesce_fits_imports.After("vllm", server.began, begin),
         coalesce_fits_imports.After("vllm.engine.arg_utils", configure),
         coalesce_fits_imports.After("vllm.v1.worker.gpu_worker", server.follow_worker),
         coalesce_fits_imports.After("vllm.v1.engine.core", server.follow_engine),
@@ -67,11 +70,7 @@ def configure(module):
     @functools.wraps(create)
     def created(args, *others, **named):
         if not has_config(args.model):
-            report(
-                error=f"{args.model} is neither a folder with config.json nor in the cache of the Hugging Face hub, and nothing "
-                "is downloaded here. Name a folder with the model's config.json: its weights are not needed",
-                kind="NoModel",
-            )
+            report("no_model", model=args.model)
             end(1)
         args.load_format = "dummy"
         args.skip_tokenizer_init = True
@@ -107,76 +106,137 @@ class Server:
     def __init__(self, current):
         self.current = current
 
+    def began(self, module):
+        """Values decide nothing in a server that starts. What follows them would fix the sizes of the batches for which
+        vLLM compiles."""
+        watch = self.current()
+        if watch is not None:
+            watch.values.__exit__(None, None, None)
+
     def follow_worker(self, module):
         for phase, name in PHASES.items():
-            self._follow(module.Worker, name, functools.partial(self._note, phase))
+            self._follow(module.Worker, name, functools.partial(self._phase, phase))
 
     def follow_engine(self, module):
-        core = module.EngineCore
-        self._follow(core, "_initialize_kv_caches", note_capacity)
-        self._follow(core, "__init__", lambda core, result: report(ready=True))
+        self._follow(module.EngineCore, "_initialize_kv_caches", self._capacity)
+        self._follow(module.EngineCore, "__init__", self._ready)
+        plan = module.get_kv_cache_configs
 
-    def _follow(self, owner, name, note):
-        """Calls `note` after a function, and reports what it raises."""
+        @functools.wraps(plan)
+        def planned(*args):
+            try:
+                return plan(*args)
+            except ValueError:
+                with contextlib.suppress(Exception):
+                    note_shortage(*args)
+                raise
+
+        module.get_kv_cache_configs = planned
+
+    def _follow(self, owner, name, within):
+        """Runs a function of vLLM within a context, and reports what it raises."""
         function = getattr(owner, name)
 
         @functools.wraps(function)
         def followed(self_, *args, **kwargs):
             try:
-                result = function(self_, *args, **kwargs)
-                note(self_, result)
+                with within(self_) as done:
+                    result = function(self_, *args, **kwargs)
+                    done(result)
             except Exception as error:
                 # Once: it passes through several of these functions.
                 if not hasattr(error, "_coalesce_fits"):
                     error._coalesce_fits = True
-                    report(error=str(error), kind=type(error).__name__, during=name)
+                    is_memory = lacks_memory(self.current().torch, error)
+                    report("failed", error=str(error), during=name, is_memory=is_memory)
                 self._finish()
                 raise
             return result
 
         setattr(owner, name, followed)
 
-    def _note(self, phase, worker, result):
-        torch = self.current().torch
-        free, total = torch.cuda.mem_get_info()
-        stats = torch.cuda.memory_stats()
-        report(
-            phase=phase,
-            rank=worker.rank,
-            total_bytes=total,
-            used_bytes=total - free,
-            reserved_bytes=stats["reserved_bytes.all.current"],
-            allocated_bytes=stats["allocated_bytes.all.current"],
-            found={name: int(value) for name, value in found(worker)},
-        )
+    @contextlib.contextmanager
+    def _phase(self, phase, worker):
+        watch = self.current()
+        with watch.peaks.apart() as peak:
+            yield lambda result: report("phase", phase=phase, **memory(watch.torch, peak), **found(worker))
+        if phase == "weights":
+            follow_capture(worker.model_runner)
         if phase == "warm_up":
             self._finish()
 
+    @contextlib.contextmanager
+    def _capacity(self, core):
+        yield lambda config: note_capacity(core.vllm_config, config)
+
+    @contextlib.contextmanager
+    def _ready(self, core):
+        yield lambda result: report("ready")
+
     def _finish(self):
         watch = self.current()
-        if watch is not None and watch.process == os.getpid():
+        if watch.process == os.getpid():
             watch.finish()
 
 
+def memory(torch, peak):
+    """The memory of the GPU that is in use, and the peak of a phase in which PyTorch reserved peak() bytes."""
+    free, total = torch.cuda.mem_get_info()
+    others = total - free - torch.cuda.memory_reserved()
+    return {"used_bytes": total - free, "peak_bytes": others + peak()}
+
+
 def found(worker):
+    """What vLLM found so far."""
+    values = {"rank": worker.rank}
     for name, path in FOUND.items():
         with contextlib.suppress(AttributeError):
-            yield name, functools.reduce(getattr, path.split("."), worker)
+            values[name] = int(functools.reduce(getattr, path.split("."), worker))
+    return values
 
 
-def note_capacity(core, config):
+def follow_capture(runner):
+    """Reports what CUDA graphs took."""
+    capture = runner.capture_model
+
+    def captured():
+        taken = capture()
+        report("graphs", bytes=int(taken or 0))
+        return taken
+
+    runner.capture_model = captured
+
+
+def lacks_memory(torch, error):
+    """Whether a server does not start because memory is short."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, torch.OutOfMemoryError) or frames[-1].name in SHORT
+
+
+def note_capacity(vllm_config, kv_cache_config):
     """How many tokens the KV cache holds."""
     module = importlib.import_module("vllm.v1.core.kv_cache_utils")
-    vllm_config = core.vllm_config
-    length = vllm_config.model_config.max_model_len
-    concurrency = module.get_max_concurrency_for_kv_cache_config(vllm_config, config)
-    report(tokens=int(concurrency * length), concurrency=concurrency, context=length)
+    context = vllm_config.model_config.max_model_len
+    requests = module.get_max_concurrency_for_kv_cache_config(vllm_config, kv_cache_config)
+    report("capacity", tokens=int(requests * context), requests=requests, context=context)
 
 
-def report(**known):
+def note_shortage(vllm_config, specs, available):
+    """How much memory one request lacks, and how long it could be."""
+    module = importlib.import_module("vllm.v1.core.kv_cache_utils")
+    layers, memory = specs[0], min(available)
+    report(
+        "shortage",
+        context=vllm_config.model_config.max_model_len,
+        needed_bytes=module.max_memory_usage_bytes(vllm_config, layers.values()),
+        longest=module.estimate_max_model_len(vllm_config, layers, memory) if memory > 0 else 0,
+    )
+
+
+def report(line, **known):
     # One write, so that lines of several processes do not mix.
     with (FOLDER / "server.jsonl").open("a") as file:
-        file.write(json.dumps(known) + "\n")
+        file.write(json.dumps({"line": line, **known}) + "\n")
 
 
 def end_after(engine):

@@ -1,5 +1,6 @@
 //! The program, and how it runs on the simulated GPU.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,12 +16,13 @@ use super::assumed::{Assumed, Extent, Reads};
 use super::gpus::Gpu;
 use super::refused;
 use super::run::{self, Ended, Known, Run};
+use super::server::Server;
 use super::standins;
 use super::world::World;
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 7] = [
+const MODULES: [(&str, &str); 8] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
@@ -34,6 +36,10 @@ const MODULES: [(&str, &str); 7] = [
     (
         "coalesce_fits_peaks.py",
         include_str!("coalesce_fits_peaks.py"),
+    ),
+    (
+        "coalesce_fits_server.py",
+        include_str!("coalesce_fits_server.py"),
     ),
     (
         "coalesce_fits_values.py",
@@ -165,7 +171,7 @@ impl Program {
     }
 
     /// The program with a number in its arguments and its environment.
-    pub fn with(&self, name: &str, value: u64) -> Self {
+    pub fn with(&self, name: &str, value: impl Display) -> Self {
         let value = value.to_string();
         let place = format!("{{{name}}}");
         let command = self.command.iter().map(|one| one.replace(&place, &value));
@@ -263,7 +269,8 @@ impl Program {
                 "TORCHINDUCTOR_CACHE_DIR",
                 self.kernels.path().join("inductor"),
             )
-            .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"));
+            .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"))
+            .env("VLLM_CACHE_ROOT", self.kernels.path().join("vllm"));
         let standins = standins::folder();
         if let Some(folder) = &standins {
             command.env("COALESCE_FITS_STANDINS", folder);
@@ -292,6 +299,10 @@ impl Program {
                 .collect();
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
+        let server = Server::of(&records)?;
+        if server.as_ref().is_some_and(|server| !server.is_answer()) {
+            bail!("`{name}` does not start, and not for lack of memory:\n{}", last_lines());
+        }
         let Some((known, snapshot)) = run::largest(&records)? else {
             if let Some(python) = run::without_torch(&records) {
                 bail!(
@@ -326,6 +337,7 @@ impl Program {
         Ok(Run {
             snapshot,
             known,
+            server,
             assumed,
             succeeded: status.success(),
             _folder: folder,

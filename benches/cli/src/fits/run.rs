@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::assumed::Assumed;
+use super::server::Server;
 use crate::output;
 
 /// What a run showed.
@@ -18,6 +19,8 @@ pub struct Run {
     pub snapshot: PathBuf,
     /// What else that process reported.
     pub known: Known,
+    /// What is known of the server that it started, if it is one.
+    pub server: Option<Server>,
     /// What was assumed of unknown values.
     pub assumed: Assumed,
     /// Whether the command succeeded.
@@ -96,8 +99,11 @@ pub enum Ended {
 }
 
 impl Run {
-    /// Whether every request was served, or the program went on without those that failed.
+    /// Whether every request was served, or the program went on without those that failed. A server fits if it starts.
     pub fn fits(&self) -> bool {
+        if let Some(server) = &self.server {
+            return server.is_ready;
+        }
         self.known.ooms == 0 || (self.succeeded && self.known.ended != Ended::OutOfMemory)
     }
 

@@ -1,16 +1,61 @@
 //! The largest number with which a program fits.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Serialize, Serializer};
 
-/// A number in the command, or in an environment variable.
+/// A number in the command, or in an environment variable. The range counts steps of the last decimal that it is given with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameter {
     pub name: String,
     pub first: u64,
     pub last: u64,
+    /// Digits after the decimal point.
+    decimals: usize,
+}
+
+/// A number as a program gets it, such as 64 or 0.92.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Number {
+    steps: u64,
+    decimals: usize,
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:0width$}", self.steps, width = self.decimals + 1);
+        let (whole, part) = digits.split_at(digits.len() - self.decimals);
+        match part {
+            "" => f.write_str(whole),
+            part => write!(f, "{whole}.{part}"),
+        }
+    }
+}
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.decimals {
+            0 => self.steps.serialize(serializer),
+            decimals => (self.steps as f64 / 10_f64.powi(decimals as i32)).serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Number {
+    fn schema_name() -> Cow<'static, str> {
+        f64::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        f64::json_schema(generator)
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
 }
 
 /// The largest number that was found.
@@ -19,11 +64,38 @@ pub struct Largest {
     /// The name of the parameter.
     pub name: String,
     /// The smallest number allowed.
-    pub first: u64,
+    pub first: Number,
     /// The largest number allowed.
-    pub last: u64,
+    pub last: Number,
     /// The largest with which the program fits; none if it does not fit with the first.
-    pub value: Option<u64>,
+    pub value: Option<Number>,
+}
+
+impl Largest {
+    /// What was found.
+    pub fn sentence(&self) -> String {
+        let Self {
+            name, first, last, ..
+        } = self;
+        match self.value {
+            Some(value) if value == *last => {
+                format!("It fits with every {name} from {first} to {last}.")
+            }
+            Some(value) => format!("{value} is the largest {name} with which it fits."),
+            None => format!("It does not fit with the smallest {name}, {first}."),
+        }
+    }
+}
+
+/// Digits after the decimal point at most.
+const MOST_DECIMALS: usize = 6;
+
+/// The number of steps in a number without a sign or an exponent.
+fn steps(text: &str, decimals: usize) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = !whole.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let digits = format!("{whole}{part:0<decimals$}");
+    is_number.then(|| digits.parse().ok()).flatten()
 }
 
 impl FromStr for Parameter {
@@ -33,15 +105,20 @@ impl FromStr for Parameter {
         let parsed = || {
             let (name, range) = text.split_once('=')?;
             let (first, last) = range.split_once("..")?;
-            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            let decimals = [first, last].map(|text| text.split_once('.').map_or(0, |(_, part)| part.len()));
+            let decimals = decimals.into_iter().max().filter(|&most| most <= MOST_DECIMALS)?;
+            let (first, last) = (steps(first, decimals)?, steps(last, decimals)?);
             let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
             (!name.is_empty() && name.chars().all(is_name) && first <= last).then(|| Self {
                 name: name.to_owned(),
                 first,
                 last,
+                decimals,
             })
         };
-        parsed().ok_or_else(|| "expected NAME=FIRST..LAST, such as BATCH=1..256".to_owned())
+        parsed().ok_or_else(|| {
+            "expected NAME=FIRST..LAST, such as BATCH=1..256 or UTIL=0.80..0.99".to_owned()
+        })
     }
 }
 
@@ -77,12 +154,20 @@ impl Parameter {
         Ok(Some(good))
     }
 
+    /// The number that the program gets.
+    pub fn number(&self, steps: u64) -> Number {
+        Number {
+            steps,
+            decimals: self.decimals,
+        }
+    }
+
     pub fn found(&self, value: Option<u64>) -> Largest {
         Largest {
             name: self.name.clone(),
-            first: self.first,
-            last: self.last,
-            value,
+            first: self.number(self.first),
+            last: self.number(self.last),
+            value: value.map(|steps| self.number(steps)),
         }
     }
 }

@@ -54,7 +54,8 @@ class Watch:
         values = importlib.import_module("coalesce_fits_values")
         self.line = values.line_of_program
         # For as long as the process runs, from before its first tensor on a GPU.
-        values.Values(self.note).__enter__()
+        self.values = values.Values(self.note)
+        self.values.__enter__()
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
