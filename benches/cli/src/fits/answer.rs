@@ -59,7 +59,7 @@ pub struct FitsReport {
     pub shapes: Vec<Place>,
     /// Lines that ran convolutions or Fourier transforms, and how often.
     pub workspaces: Vec<Place>,
-    /// GPUs that have enough memory for the peak, the smallest first.
+    /// GPUs that have enough memory for the peak, the smallest first. Empty for a server, which takes a part of any memory.
     pub gpus: Vec<&'static str>,
     /// The largest number with which the program fits; none without `--vary`.
     pub largest: Option<Largest>,
@@ -142,7 +142,9 @@ impl FitsReport {
         let known = &found.run.known;
         let most = found.most.unwrap_or(found.least);
         let enough = |bytes: u64| bytes >= most.saturating_add(device.others);
-        let gpus = GPUS.iter().filter(|gpu| enough(gpu.bytes()));
+        // A server takes a part of whatever memory there is.
+        let is_server = found.run.server.is_some();
+        let gpus = GPUS.iter().filter(|gpu| !is_server && enough(gpu.bytes()));
         Self {
             format: 1,
             command: program.command.clone(),

@@ -65,18 +65,23 @@ def begin(folder):
 
 def configure(module):
     """Lets vLLM make up the weights, and do without a tokenizer: neither changes what it needs."""
-    create = module.EngineArgs.create_engine_config
+    arguments = module.EngineArgs
+    look_up, create = arguments.__post_init__, arguments.create_engine_config
+
+    @functools.wraps(look_up)
+    def looked_up(self):
+        if not has_config(self.model):
+            report("no_model", model=str(self.model))
+            end(1)
+        look_up(self)
 
     @functools.wraps(create)
-    def created(args, *others, **named):
-        if not has_config(args.model):
-            report("no_model", model=args.model)
-            end(1)
-        args.load_format = "dummy"
-        args.skip_tokenizer_init = True
-        return create(args, *others, **named)
+    def created(self, *args, **kwargs):
+        self.load_format = "dummy"
+        self.skip_tokenizer_init = True
+        return create(self, *args, **kwargs)
 
-    module.EngineArgs.create_engine_config = created
+    arguments.__post_init__, arguments.create_engine_config = looked_up, created
 
 
 def has_config(model):
@@ -120,7 +125,10 @@ class Server:
     def follow_engine(self, module):
         self._follow(module.EngineCore, "_initialize_kv_caches", self._capacity)
         self._follow(module.EngineCore, "__init__", self._ready)
-        plan = module.get_kv_cache_configs
+        plan = getattr(module, "get_kv_cache_configs", None)
+        if plan is None:
+            # Only the shortage of the KV cache remains unknown.
+            return
 
         @functools.wraps(plan)
         def planned(*args):
@@ -208,9 +216,14 @@ def follow_capture(runner):
 
 
 def lacks_memory(torch, error):
-    """Whether a server does not start because memory is short."""
+    """Whether a server does not start because memory is short. vLLM raises an error of its own from PyTorch's."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
     frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, torch.OutOfMemoryError) or frames[-1].name in SHORT
+    if frames and frames[-1].name in SHORT:
+        return True
+    cause = error.__cause__ or error.__context__
+    return cause is not None and lacks_memory(torch, cause)
 
 
 def note_capacity(vllm_config, kv_cache_config):

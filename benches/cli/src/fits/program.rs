@@ -300,8 +300,12 @@ impl Program {
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
         let server = Server::of(&records)?;
-        if server.as_ref().is_some_and(|server| !server.is_answer()) {
-            bail!("`{name}` does not start, and not for lack of memory:\n{}", last_lines());
+        if let Some(server) = server.as_ref().filter(|server| !server.is_answer()) {
+            let why = server
+                .failed
+                .as_ref()
+                .map_or_else(last_lines, |failed| printable(&failed.error).to_string());
+            bail!("`{name}` does not start, and not for lack of memory: {why}");
         }
         let Some((known, snapshot)) = run::largest(&records)? else {
             if let Some(python) = run::without_torch(&records) {

@@ -12,6 +12,8 @@ use coalesce_bench::text::amount;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::vary::Parameter;
+
 /// What a server needs. Of several GPUs, each figure is that of the one with the most.
 #[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize)]
 pub struct Server {
@@ -187,12 +189,15 @@ impl Server {
         self.is_ready || self.failed.as_ref().is_some_and(|failed| failed.is_memory)
     }
 
-    /// The longest request for which the KV cache is large enough, if `context` was the length to be served.
-    pub(super) fn longest(&self, context: u64) -> Option<u64> {
+    /// The largest number with which it may start, if `value` is the number with which it was tried. Where the number is the
+    /// length of a request, the KV cache says it. Otherwise the last is tried early, which often starts.
+    pub(super) fn promises(&self, value: u64, parameter: &Parameter) -> Option<u64> {
         let capacity = self.capacity.map(|it| (it.context, it.tokens));
         let shortage = self.shortage.map(|it| (it.context, it.longest));
-        let known = capacity.or(shortage);
-        known.and_then(|(of, longest)| (of == context).then_some(longest))
+        match capacity.or(shortage) {
+            Some((context, longest)) if context == value => Some(longest),
+            _ => (value == parameter.first).then_some(parameter.last),
+        }
     }
 
     /// The phase in which most memory is in use.
@@ -258,7 +263,14 @@ pub fn page(server: &Server, memory: u64, others: u64) -> String {
     let _ = write!(
         text,
         "\n{:<13}{:>12}{:>12}{:>12}\n{:<13}{:>12}{:>12}{:>12}  the CUDA context and other processes: --reserve-for-others\n",
-        "phase", "takes", "then in use", "at its peak", "others", amount(others), amount(others), ""
+        "phase",
+        "takes",
+        "then in use",
+        "at its peak",
+        "others",
+        amount(others),
+        amount(others),
+        ""
     );
     for &Memory {
         phase,
