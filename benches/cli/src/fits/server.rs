@@ -240,19 +240,19 @@ impl Phase {
             Self::Weights => (found.weights_bytes, ""),
             Self::Profile => (
                 found.activation_bytes,
-                "of the largest batch, at its peak; vLLM keeps as much free",
+                "the largest batch at its peak, which vLLM keeps free",
             ),
             Self::KvCache => {
                 let available = found.available_bytes.and_then(|it| u64::try_from(it).ok());
-                (
-                    available,
-                    "what is left of --gpu-memory-utilization after the rows above and CUDA graphs",
-                )
+                (available, "the rest of --gpu-memory-utilization")
             }
-            Self::WarmUp => (
-                server.graph_bytes,
-                "for CUDA graphs; then it samples for the largest batch",
-            ),
+            Self::WarmUp => match server.graph_bytes {
+                Some(graphs) => (
+                    Some(graphs),
+                    "CUDA graphs; then it samples for the largest batch",
+                ),
+                None => (None, "it samples for the largest batch"),
+            },
         }
     }
 }
@@ -262,7 +262,7 @@ pub fn page(server: &Server, memory: u64, others: u64) -> String {
     let mut text = paragraphs(answer(server, memory));
     let _ = write!(
         text,
-        "\n{:<13}{:>12}{:>12}{:>12}\n{:<13}{:>12}{:>12}{:>12}  the CUDA context and other processes: --reserve-for-others\n",
+        "\n{:<13}{:>12}{:>12}{:>12}\n{:<13}{:>12}{:>12}{:>12}  the CUDA context and other processes\n",
         "phase",
         "takes",
         "then in use",

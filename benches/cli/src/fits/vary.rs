@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(tried(|_| 99, 99), (vec![3, 64], Some(64)));
         // What is promised for a larger number is less.
         assert_eq!(
-            tried(|value| 30 - value / 10, 27),
+            tried(|value| 30 - value / 9, 27),
             (vec![3, 30, 27], Some(27))
         );
         assert_eq!(tried(|_| 20, 2), (vec![3], None));
