@@ -14,7 +14,8 @@ class Fits:
     """What a program needs. True in a condition if it fits as it is."""
 
     verdict: str
-    """`fits`, `fits_with` other settings, `depends` on what only a GPU knows, or `too_large`."""
+    """`fits`, `fits_with` other settings, `depends` on what only a GPU knows, `too_large`, or
+    `does_not_start` for a server."""
     reserved_bytes: int
     """The peak of reserved memory, in bytes; the least if something only a GPU knows decides."""
     most_reserved_bytes: Optional[int]
@@ -27,7 +28,7 @@ class Fits:
     """The shell command that applies the settings with which it fits; None if there are none."""
     gpus: Tuple[str, ...]
     """GPUs that have enough memory for it, the smallest first."""
-    largest: Optional[int]
+    largest: Optional[float]
     """The largest number with which it fits; None without `vary`, or if there is none."""
     text: str = field(repr=False)
     """What `coalesce fits` prints."""
@@ -57,7 +58,7 @@ def fits(
     device: the GPU, as `h100` or `rtx4090`.
     steps: ends the script after this many steps of its optimizer, even if they differ.
     whole: runs all of it, even if its steps repeat.
-    vary: finds the largest number, as `BATCH=1..64`, with which it fits.
+    vary: finds the largest number, as `BATCH=1..64` or `UTIL=0.80..0.99`, with which it fits.
 
     Raises CoalesceError if there is no answer.
     """

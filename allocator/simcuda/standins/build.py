@@ -84,8 +84,9 @@ def build(args, out):
         ["nm", "-D", "--defined-only", driver], text=True, capture_output=True, check=True
     )
     simulated = set(symbols.stdout.split())
+    nvml = out / "libnvidia-ml.so.1"
     compiled(
-        args, source("libnvidia-ml", simulated), out / "libnvidia-ml.so.1", "-DCUDA=13"
+        args, source("libnvidia-ml", simulated), nvml, "-DCUDA=13", str(driver), "-Wl,-rpath,$ORIGIN"
     )
     for major in args.cuda or MAJORS:
         folder = out / f"cuda{major}"

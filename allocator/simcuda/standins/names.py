@@ -15,8 +15,10 @@ from pathlib import Path
 
 from build import HERE, SYMBOL_VERSIONS, UNVERSIONED, VERSIONS, functions
 
-# How the functions of a library begin, where the symbols have no version.
+# How the functions of a library begin, where the symbols have no version: libraries that were linked without it.
 BEGINNINGS = {
+    "libcublas": "cublas(?!Lt)",
+    "libcublasLt": "cublasLt",
     "libcuda": "cu(?!File)[A-Z]",
     "libcufile": "cuFile",
     "libcurand": "curand",

@@ -8,6 +8,7 @@ mod processes;
 mod program;
 mod refused;
 mod run;
+mod server;
 mod standins;
 mod unrounded;
 mod vary;
@@ -28,7 +29,7 @@ use self::gpus::Gpu;
 use self::processes::last_lines;
 use self::program::{Device, Program, ROOMY};
 use self::run::Run;
-use self::vary::{Largest, Parameter};
+use self::vary::{Largest, Parameter, Tried};
 use self::world::{Ranks, World, grouped};
 use super::advise;
 use super::conditions::ConditionFlags;
@@ -51,10 +52,15 @@ use super::output::{self, failed, is_stdout, notice, print};
 /// at its lower end the mask selects no element, at its upper end all. Workspaces of cuDNN and cuFFT have a range, too, which was
 /// measured.
 /// The answer lists the lines.
+///
+/// A vLLM server, started by `vllm serve` or a script, runs until it is ready. The answer is the memory at the end of each
+/// phase and the tokens that its KV cache holds. The model is a folder with its config.json, or a name of which the cache of the
+/// Hugging Face hub has that file: weights and tokenizer are not needed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         coalesce fits --device rtx4090 -- python train.py\n  \
-        coalesce fits --memory 80GiB --vary BATCH=1..256 -- python train.py --batch-size {BATCH}")]
+        coalesce fits --memory 80GiB --vary BATCH=1..256 -- python train.py --batch-size {BATCH}\n  \
+        coalesce fits --device h100 --vary LEN=4096..131072 -- vllm serve MODEL --max-model-len {LEN}")]
 pub struct Args {
     /// The GPU, such as h100, a100, rtx4090, l4 or t4: its memory, its compute capability and its number of
     /// multiprocessors.
@@ -74,7 +80,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "steps")]
     whole: bool,
     /// Find the largest number in a range with which the program fits. The command contains it as {NAME}, or the
-    /// program reads the environment variable NAME. Larger numbers must need more memory.
+    /// program reads the environment variable NAME. Larger numbers must need more memory. The numbers have as many decimals
+    /// as FIRST and LAST.
     #[arg(long, value_name = "NAME=FIRST..LAST")]
     vary: Option<Parameter>,
     /// Simulate a job of this many ranks. Up to 8 run at the same time. Of more, ranks 0, 1, 2, 4, 8 and so on and the last
@@ -213,8 +220,9 @@ fn largest(
     parameter: &Parameter,
 ) -> anyhow::Result<(Program, Found, Option<Largest>)> {
     let mut best = None;
-    let found = parameter.largest(|value| -> anyhow::Result<bool> {
-        let program = program.with(&parameter.name, value);
+    let found = parameter.largest(|value| -> anyhow::Result<Tried> {
+        let number = parameter.number(value);
+        let program = program.with(&parameter.name, number);
         // Both ends have to fit. If the program fails with an error at the upper end, the lower end decides.
         let run = match program.at(Extent::Most).run(device, None) {
             Ok(run) if run.known.is_exact() || !run.fits() => run,
@@ -222,17 +230,24 @@ fn largest(
         };
         let fits = run.fits();
         notice(&format!(
-            "{} = {value}: {}",
+            "{} = {number}: {}",
             parameter.name,
             if fits { "fits" } else { "does not fit" }
         ));
+        let promises = run
+            .server
+            .as_ref()
+            .and_then(|server| server.promises(value, parameter));
         if fits {
             best = Some(run);
         }
-        Ok(fits)
+        Ok(Tried { fits, promises })
     })?;
     // Without any that fits, the smallest shows what is missing.
-    let program = program.with(&parameter.name, found.unwrap_or(parameter.first));
+    let program = program.with(
+        &parameter.name,
+        parameter.number(found.unwrap_or(parameter.first)),
+    );
     let answer = match best {
         Some(run) if run.known.is_exact() => Found::exact(run, Verdict::Fits),
         _ => decide(&program, device)?,
@@ -268,6 +283,9 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
     let run = program.run(device, None)?;
     if run.fits() {
         return with_range(program, device, run);
+    }
+    if run.server.is_some() {
+        return Ok(Found::exact(run, Verdict::DoesNotStart));
     }
     let whole = program.run(device.roomy(), None).and_then(ensure_enough)?;
     let advice = advice(&whole, device)?;

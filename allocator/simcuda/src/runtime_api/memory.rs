@@ -1,6 +1,7 @@
 //! Functions for memory and pools that do not behave as those of the driver's API.
 
 use crate::border::{Out, entry_points};
+use crate::context;
 
 /// `cudaMemoryTypeUnregistered`, `cudaMemoryTypeHost`, `cudaMemoryTypeDevice`.
 const UNREGISTERED: i32 = 0;
@@ -34,12 +35,12 @@ entry_points! { runtime:
         })
     }
 
+    /// Host memory has the same address on the device if CUDA allocated it.
     fn cudaPointerGetAttributes(attributes: Out<PointerAttributes>, addr: u64) |sim| {
-        let ordinal = sim.settings.ordinal_of(addr).cast_signed();
         let (kind, device) = if sim.is_device_address(addr) {
-            (ON_DEVICE, ordinal)
+            (ON_DEVICE, sim.settings.ordinal_of(addr).cast_signed())
         } else if sim.is_pinned(addr) {
-            (PINNED, ordinal)
+            (PINNED, context::current().unwrap_or(0).cast_signed())
         } else {
             (UNREGISTERED, NO_DEVICE)
         };

@@ -14,6 +14,7 @@ use super::gpus::GPUS;
 use super::pinned::{self, Pinned};
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
+use super::server::{self, Server};
 use super::vary::Largest;
 use super::world::Ranks;
 
@@ -63,10 +64,12 @@ pub struct FitsReport {
     pub workspaces: Vec<Place>,
     /// Pinned host memory, if there is at least 256 MiB, or 64 MiB of rounding.
     pub pinned: Option<Pinned>,
-    /// GPUs that have enough memory for the peak, the smallest first.
+    /// GPUs that have enough memory for the peak, the smallest first. Empty for a server, which takes a part of any memory.
     pub gpus: Vec<&'static str>,
     /// The largest number with which the program fits; none without `--vary`.
     pub largest: Option<Largest>,
+    /// What the server needs that the program starts; none if it starts none.
+    pub server: Option<Server>,
     /// The ranks that were run and what they need, the most first; the answer is about the first of them. Empty without `--world`.
     pub ranks: Vec<Ranks>,
 }
@@ -118,6 +121,8 @@ pub enum Verdict {
         /// The shell command that applies them.
         command: String,
     },
+    /// It is a server that does not start: `server` says why.
+    DoesNotStart,
     /// Under no settings that were tried.
     TooLarge {
         /// Bytes that are missing under the best settings.
@@ -142,7 +147,9 @@ impl FitsReport {
         let known = &found.run.known;
         let most = found.most.unwrap_or(found.least);
         let enough = |bytes: u64| bytes >= most.saturating_add(device.others);
-        let gpus = GPUS.iter().filter(|gpu| enough(gpu.bytes()));
+        // A server takes a part of whatever memory there is.
+        let is_server = found.run.server.is_some();
+        let gpus = GPUS.iter().filter(|gpu| !is_server && enough(gpu.bytes()));
         Self {
             format: 1,
             command: program.command.clone(),
@@ -166,6 +173,7 @@ impl FitsReport {
             pinned: None,
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
+            server: found.run.server.clone(),
             ranks: found.run.ranks.clone(),
         }
     }
@@ -183,6 +191,10 @@ impl FitsReport {
 
 /// The answer as text.
 pub fn page(report: &FitsReport) -> String {
+    if let Some(server) = &report.server {
+        let found = paragraphs(report.largest.as_ref().map(Largest::sentence));
+        return found + &server::page(server, report.memory_bytes, report.others_bytes);
+    }
     let mut page = paragraphs(answer(report));
     if let Verdict::FitsWith { command, .. } = &report.verdict {
         let _ = writeln!(page, "\n  {}", printable(command));
@@ -255,6 +267,8 @@ fn answer(report: &FitsReport) -> Vec<String> {
             "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \
              {reserved} of the {available} available."
         )],
+        // The page of a server says it.
+        Verdict::DoesNotStart => Vec::new(),
         Verdict::TooLarge { sentences, .. } => {
             let mut all = vec!["The program does not fit.".to_owned()];
             all.extend(sentences.iter().cloned());
@@ -267,18 +281,7 @@ fn answer(report: &FitsReport) -> Vec<String> {
             "It went on after {failed} failed for lack of memory."
         ));
     }
-    answer.extend(report.largest.as_ref().map(|largest| {
-        let Largest {
-            name, first, last, ..
-        } = largest;
-        match largest.value {
-            Some(value) if value == *last => {
-                format!("It fits with every {name} from {first} to {last}.")
-            }
-            Some(value) => format!("{value} is the largest {name} with which it fits."),
-            None => format!("It does not fit with the smallest {name}, {first}."),
-        }
-    }));
+    answer.extend(report.largest.as_ref().map(Largest::sentence));
     answer
 }
 

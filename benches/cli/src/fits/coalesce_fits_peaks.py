@@ -1,5 +1,7 @@
 """The peaks of the GPU memory of this process, also if the program resets PyTorch's."""
 
+import contextlib
+
 # Functions of torch._C with which programs reset the peaks.
 RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 
@@ -37,3 +39,23 @@ class Peaks:
         for device in range(self.torch.cuda.device_count()):
             self.torch.cuda.reset_peak_memory_stats(device)
         self.bytes = dict.fromkeys(self.bytes, 0)
+
+    @contextlib.contextmanager
+    def apart(self):
+        """Counts the peaks of what runs inside apart from those before. Yields what gives its reserved bytes."""
+        if self.torch.cuda.is_initialized():
+            self.note()
+            before = dict(self.bytes)
+            self.reset()
+        else:
+            before = self.bytes
+
+        def reserved():
+            self.note()
+            return self.bytes["reserved"]
+
+        try:
+            yield reserved
+        finally:
+            self.note()
+            self.bytes = {kind: max(peak, before[kind]) for kind, peak in self.bytes.items()}

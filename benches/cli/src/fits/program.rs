@@ -1,5 +1,6 @@
 //! The program, and how it runs on the simulated GPU.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,12 +17,13 @@ use super::gpus::Gpu;
 use super::processes::{Process, last_lines};
 use super::refused;
 use super::run::{self, Known, Run};
+use super::server::Server;
 use super::standins;
 use super::world::{World, grouped};
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 10] = [
+const MODULES: [(&str, &str); 11] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
@@ -47,6 +49,10 @@ const MODULES: [(&str, &str); 10] = [
     (
         "coalesce_fits_pinned.py",
         include_str!("coalesce_fits_pinned.py"),
+    ),
+    (
+        "coalesce_fits_server.py",
+        include_str!("coalesce_fits_server.py"),
     ),
     (
         "coalesce_fits_values.py",
@@ -189,7 +195,7 @@ impl Program {
     }
 
     /// The program with a number in its arguments and its environment.
-    pub fn with(&self, name: &str, value: u64) -> Self {
+    pub fn with(&self, name: &str, value: impl Display) -> Self {
         let value = value.to_string();
         let place = format!("{{{name}}}");
         let command = self.command.iter().map(|one| one.replace(&place, &value));
@@ -313,7 +319,8 @@ impl Program {
                     "TORCHINDUCTOR_CACHE_DIR",
                     self.kernels.path().join("inductor"),
                 )
-                .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"));
+                .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"))
+                .env("VLLM_CACHE_ROOT", self.kernels.path().join("vllm"));
             if let Some(folder) = standins::folder() {
                 command.env("COALESCE_FITS_STANDINS", folder);
             }
@@ -333,6 +340,14 @@ impl Program {
             Some(_) => grouped(reports.iter().map(|(known, _)| known)),
             None => Vec::new(),
         };
+        let server = Server::of(&records)?;
+        if let Some(server) = server.as_ref().filter(|server| !server.is_answer()) {
+            let why = server.failed.as_ref().map_or_else(
+                || process.last_lines(),
+                |failed| printable(&failed.error).to_string(),
+            );
+            bail!("`{name}` does not start, and not for lack of memory: {why}");
+        }
         if reports.is_empty() {
             return Err(without_gpu(&process, &records, &name));
         }
@@ -340,7 +355,7 @@ impl Program {
         if let Some(why) = refused::sentence(&known, &name, standins::folder().is_some()) {
             bail!(why);
         }
-        if known.has_error(succeeded) && known.short_epochs == 0 {
+        if server.is_none() && known.has_error(succeeded) && known.short_epochs == 0 {
             let lines = match known.error.as_str() {
                 "" => process.last_lines(),
                 error => last_lines(error),
@@ -360,6 +375,7 @@ impl Program {
             snapshot,
             known,
             ranks,
+            server,
             assumed,
             succeeded,
             _folder: folder,

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::assumed::Assumed;
 use super::pinned::Pinned;
+use super::server::Server;
 use super::world::Ranks;
 use crate::output;
 
@@ -23,6 +24,8 @@ pub struct Run {
     pub known: Known,
     /// What each rank of a job needs, the most first; empty if the program is not one.
     pub ranks: Vec<Ranks>,
+    /// What is known of the server that it started, if it is one.
+    pub server: Option<Server>,
     /// What was assumed of unknown values.
     pub assumed: Assumed,
     /// Whether the command succeeded.
@@ -122,9 +125,11 @@ pub enum Ended {
 }
 
 impl Run {
-    /// Whether every request was served, or the program went on without those that failed.
+    /// Whether every request was served, or the program went on without those that failed. A server fits if it starts.
     pub fn fits(&self) -> bool {
-        self.known.fits(self.succeeded)
+        self.server
+            .as_ref()
+            .map_or_else(|| self.known.fits(self.succeeded), |server| server.is_ready)
     }
 
     /// Whether it failed, perhaps because it expects as many batches as its data has.

@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 
 import coalesce_fits_gpu
+import coalesce_fits_server
 import coalesce_fits_world
 from coalesce_fits_imports import After, run_hidden
 from coalesce_fits_peaks import Peaks
@@ -46,7 +47,8 @@ class Watch:
 
     def __init__(self, torch):
         self.torch = torch
-        self.process = os.getpid()
+        # The process that uses the GPU, which may be a fork of the one that imported torch.
+        self.process = None
         self.steps = Steps(torch)
         self.epochs = Epochs(self.steps)
         self.finished = False
@@ -59,10 +61,14 @@ class Watch:
         self.line = values.line_of_program
         self.pinned = Pinned(torch, self.line)
         # For as long as the process runs, from before its first tensor on a GPU.
-        values.Values(self.note, self.pinned.note).__enter__()
+        self.values = values.Values(self.note, self.pinned.note)
+        self.values.__enter__()
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
+        self.process = os.getpid()
+        if not coalesce_fits_gpu.choose_code(self.torch):
+            refuse(self.torch.__version__, "no_code")
         memory = self.torch.cuda.memory
         memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
         atexit.register(self.finish)
@@ -184,13 +190,12 @@ def no_torch():
 
 def watch(torch):
     (FOLDER / "with_torch").touch()
-    if not torch.cuda.is_available():
+    # Unlike is_available(), this asks NVML: after a call of CUDA, PyTorch lets no fork of this process use the GPU.
+    if not torch.cuda.device_count():
         # The program would train on the CPU instead.
         refuse(torch.__version__, "no_gpu")
     if not coalesce_fits_gpu.is_simulated():
         refuse(torch.__version__, "real_gpu")
-    if not coalesce_fits_gpu.choose_code(torch):
-        refuse(torch.__version__, "no_code")
     coalesce_fits_world.join(torch)
     Watch.current = watched = Watch(torch)
     watched.end_before(torch, "save")
@@ -207,6 +212,7 @@ run_hidden()
 sys.meta_path[:0] = [
     After("torch", watch, load_gpu, no_torch),
     After("safetensors.torch", watch_safetensors),
+    *coalesce_fits_server.hooks(lambda: Watch.current),
 ]
 if coalesce_fits_world.WORLD:
     sys.meta_path.insert(0, After("torch.distributed.launcher.api", coalesce_fits_world.launch_here))
