@@ -4,6 +4,7 @@ import html
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,15 @@ class Advise(unittest.TestCase):
             path = self.advice.save_html(Path(folder, "a.html"))
             self.assertEqual(path.read_text(encoding="utf-8"), page)
             self.assertEqual([p.name for p in Path(folder).iterdir()], ["a.html"])
+
+    def test_the_file_that_was_read_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            snapshot = Path(folder, "later.pickle")
+            shutil.copy(SNAPSHOT, snapshot)
+            advice = coalesce.advise(snapshot, time_limit=0)
+            with self.assertRaisesRegex(coalesce.CoalesceError, "the file that was read; name"):
+                advice.save_html(snapshot)
+            self.assertEqual(snapshot.read_bytes(), SNAPSHOT.read_bytes())
 
     @unittest.skipUnless(hasattr(os, "mkfifo"), "needs pipes with names")
     def test_links_pipes_and_devices_stay(self):
