@@ -13,6 +13,8 @@ Block = Tuple[int, Optional[List[Mapping[str, Any]]]]
 
 # Folders whose lines are not the program's.
 _INSIDE = tuple(f"{folder}{os.sep}" for folder in (_device.STARTUP, _device.torch_folder()))
+# The function whose frame final_snapshot() gives to workspaces.
+_OF_WORKSPACE = "at::cuda::getCUDABlasWorkspace"
 # Folders of installed packages.
 _PACKAGES = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
 
@@ -120,7 +122,7 @@ def _line(frames: Optional[List[Mapping[str, Any]]]) -> Tuple[str, int, str]:
     """The innermost line outside of PyTorch and of what watches it: file, number and function."""
     if frames is None:
         return ("", 0, "(requested before)")
-    if frames and frames[0] == _device.process().OF_WORKSPACE:
+    if frames and frames[0]["name"] == _OF_WORKSPACE:
         return ("", 0, "(workspace of cuBLAS)")
     for frame in frames:
         if not frame["filename"].startswith(_INSIDE):
