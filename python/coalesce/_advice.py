@@ -1,9 +1,10 @@
 """advise(): why a program ran out of memory, and which settings help."""
 
+import contextlib
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Union, overload
+from typing import Any, Dict, Mapping, Optional, Tuple, Union, overload
 
 from . import _brief, _program
 from ._program import CoalesceError, Source
@@ -67,14 +68,21 @@ class Advice(_Advised):
     json: Dict[str, Any] = field(repr=False, compare=False)
     """What `coalesce advise --json` prints; `coalesce schema advise` describes it."""
     _html: str = field(repr=False, compare=False)
+    _source: Optional[Path] = field(repr=False, compare=False)
 
     def html(self) -> str:
         """The report as one page that works offline."""
         return self._html
 
     def save_html(self, path: Union[str, "os.PathLike[str]"]) -> Path:
-        """Writes the report and returns its path."""
+        """Writes the report and returns its path.
+
+        Raises CoalesceError if that is the file that was read.
+        """
         path = Path(path)
+        with contextlib.suppress(FileNotFoundError):
+            if self._source is not None and path.samefile(self._source):
+                raise CoalesceError(f"{path}: the file that was read; name another one")
         with _program.replaced(path) as unfinished:
             Path(unfinished).write_text(self._html, encoding="utf-8")
         return path
@@ -185,10 +193,14 @@ def advise(
         "time_limit": time_limit,
     }
     output = _program.run("advise", [snapshot, *more], options, html=not more)
-    return _job(output) if more else _advice(output)
+    if more:
+        return _job(output)
+    if isinstance(snapshot, Mapping):
+        return _advice(output, None)
+    return _advice(output, Path(snapshot).expanduser().absolute())
 
 
-def _advice(output: _program.Output) -> Advice:
+def _advice(output: _program.Output, source: Optional[Path]) -> Advice:
     answer = output.json["answer"]
     return Advice(
         verdict=answer["sentences"][0],
@@ -205,6 +217,7 @@ def _advice(output: _program.Output) -> Advice:
         text=output.text,
         json=output.json,
         _html=output.html or "",
+        _source=source,
     )
 
 

@@ -12,7 +12,7 @@ def amount(count: Optional[int]) -> str:
     for name, size in UNITS:
         if count >= size:
             return f"{count / size:.2f} {name}"
-    return f"{count} bytes"
+    return "1 byte" if count == 1 else f"{count} bytes"
 
 
 def _row(row: Dict[str, Any]) -> str:

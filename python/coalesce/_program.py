@@ -140,11 +140,32 @@ def _files(sources: Sequence[Source], folder: Path) -> List[str]:
 
 @contextlib.contextmanager
 def replaced(path: "os.PathLike[str]") -> Iterator[str]:
-    """Yields a path to write to; the file appears, or replaces an older one, once complete."""
-    unfinished = f"{os.fspath(path)}.{os.getpid()}-{secrets.token_hex(4)}.unfinished"
+    """Yields a path to write to; the file appears, or replaces an older one, once complete. A link
+    stays, and leads to the file. What must not be replaced is written to."""
+    if is_special(path):
+        yield os.fspath(path)
+        return
+    target = os.path.realpath(path)
+    unfinished = f"{target}.{os.getpid()}-{secrets.token_hex(4)}.unfinished"
     try:
         yield unfinished
-        os.replace(unfinished, path)
+        os.replace(unfinished, target)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
+
+
+def is_special(path: "os.PathLike[str]") -> bool:
+    """Whether it is a device, a pipe, or the file to which this process prints, as /dev/stdout can
+    be. Where another file replaces these, what is written there later is lost."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        return False
+    return not os.path.isfile(path) or any(_is_open(path, it) for it in (1, 2))
+
+
+def _is_open(path: "os.PathLike[str]", descriptor: int) -> bool:
+    """Whether a descriptor of this process is open for a file that exists."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False

@@ -224,7 +224,7 @@ class Plugin:
         said = [*problems, *self._growth(item, usage)]
         if problems:
             if usage.snapshot is None:
-                usage.snapshot = self.meter.now(snapshot=True).snapshot
+                usage.snapshot = self.meter.final_snapshot()
             peak = next((it for it, _ in exceeded if isinstance(it, PeakLimit)), None)
             said += _limits.explained(usage, peak)
         if said:
@@ -343,6 +343,7 @@ class Plugin:
             **{f"peak_{kind}_bytes": usage.peaks[kind] for kind in usage.peaks},
             "failed_requests": usage.ooms,
             "processes": usage.processes,
+            "unreported": usage.unreported,
             "values": usage.values,
             "holders": [list(it) for it in _figures.kept(usage.holders)],
             **(usage.replayed() if self.config.option.gpu_memory_update else {}),
@@ -362,7 +363,7 @@ class Plugin:
     def _summary(self, report: Dict[str, Any]) -> List[str]:
         if self.device.lacking:
             return [f"not measured: {self.device.lacking}"]
-        found = [_summary.used(report)]
+        found = [_summary.used(report), *_summary.unreported(report)]
         if self.config.option.gpu_memory:
             found += _summary.table(report)
         if self.baseline is not None and not self.config.option.gpu_memory_update:

@@ -13,6 +13,7 @@ class Training(testing.GpuMemory, unittest.TestCase):
 import atexit
 import os
 import unittest
+import warnings
 from contextlib import contextmanager
 from typing import Iterator
 
@@ -53,6 +54,12 @@ class GpuMemory(unittest.TestCase):
         meter.begin()
         yield
         usage = meter.end(snapshot=True)
+        if usage.unreported:
+            warnings.warn(
+                f"{usage.unreported} of the processes that the block started are not counted: they "
+                "were killed, or have not ended",
+                stacklevel=3,
+            )
         problem = allowed.problem(usage)
         if problem:
             self.fail("\n".join([problem, *_limits.explained(usage, allowed)]))

@@ -4,6 +4,7 @@ import html
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,38 @@ class Advise(unittest.TestCase):
             path = self.advice.save_html(Path(folder, "a.html"))
             self.assertEqual(path.read_text(encoding="utf-8"), page)
             self.assertEqual([p.name for p in Path(folder).iterdir()], ["a.html"])
+
+    def test_the_file_that_was_read_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            snapshot = Path(folder, "later.pickle")
+            shutil.copy(SNAPSHOT, snapshot)
+            advice = coalesce.advise(snapshot, time_limit=0)
+            with self.assertRaisesRegex(coalesce.CoalesceError, "the file that was read; name"):
+                advice.save_html(snapshot)
+            self.assertEqual(snapshot.read_bytes(), SNAPSHOT.read_bytes())
+
+    @unittest.skipUnless(hasattr(os, "mkfifo"), "needs pipes with names")
+    def test_links_pipes_and_devices_stay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page, link, pipe = (Path(folder, name) for name in ("page", "link", "pipe"))
+            link.symlink_to(page)
+            self.advice.save_html(link)
+            self.assertTrue(link.is_symlink())
+            self.assertEqual(page.read_text(encoding="utf-8"), self.advice.html())
+            os.mkfifo(pipe)
+            reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, encoding="utf-8")
+            self.advice.save_html(pipe)
+            self.assertEqual(reader.communicate()[0], self.advice.html())
+            self.assertTrue(pipe.is_fifo())
+            code = """if True:
+                from coalesce import _program
+                with _program.replaced("/dev/stdout") as path, open(path, "a") as file:
+                    file.write("page, ")
+                print("more")"""
+            with open(Path(folder, "printed"), "a") as file:
+                subprocess.run([sys.executable, "-c", code], check=True, stdout=file)
+            self.assertEqual(Path(folder, "printed").read_text(), "page, more\n")
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "page", "pipe", "printed"])
 
     def test_the_advice_is_told_if_the_page_cannot_be_written(self):
         with tempfile.TemporaryDirectory() as folder:

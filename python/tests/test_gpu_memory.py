@@ -95,6 +95,15 @@ def test_runs_a_program():
 def test_forks():
     forked(22)
 
+def test_kills():
+    code = "import os, torch; torch.empty(9 << 20, dtype=torch.uint8, device='cuda'); os.kill(os.getpid(), 9)"
+    mebibytes(20)
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+
+@pytest.mark.limit_gpu_memory("2 MiB", kind="requested")
+def test_multiplies():
+    torch.nn.Linear(1024, 1024, device="cuda")(torch.empty(1, 1024, device="cuda"))
+
 def test_reads():
     ids = torch.tensor([3, 4], device="cuda")
     assert ids.sum().item() == 7
@@ -147,11 +156,13 @@ SAID = [
     "90.0 % waste, above the limit of 10 %: 20.00 MiB reserved for 2.00 MiB requested (*",
     "Reason: the allocator. Of 20.00 MiB that it reserved, tensors request 2.00 MiB; beside *",
     "*_ TestClass.test_each?26? _*",
+    "*_ test_multiplies _*",
+    "* MiB  (workspace of cuBLAS) (*)",
     "*_ test_reads _*",
     ">       assert torch.ones(2, *",
     "*- GPU memory -*",
     "The GPU is simulated and computes nothing: these lines read zeros, or *",
-    "  *test_memory.py:83 (1×)",
+    "  *test_memory.py:92 (1×)",
     "*_ test_runs_out_of_memory _*",
     ">       mebibytes(1 << 20)",
     "*- GPU memory -*",
@@ -161,13 +172,14 @@ SAID = [
     "@pytest.mark.limit_gpu_memory: expected limit_gpu_memory(LIMIT, ?, kind='reserved')",
     "@pytest.mark.limit_gpu_leaks: expected limit_gpu_leaks(LIMIT)",
     "2.00 MiB requested at its peak, 1.00 MiB above the limit of 1.00 MiB (simulated l4)",
-    "17 tests used the GPU (simulated l4)",
+    "19 tests used the GPU (simulated l4)",
+    "test_memory.py::test_kills: processes that are not counted, as they were killed or had not *: 1",
     "    reserved   requested  test",
     "   80.00 MiB   80.00 MiB  test_memory.py::test_runs_a_program",
     "   70.00 MiB   70.00 MiB  test_memory.py::test_spawns",
     "   60.00 MiB   60.00 MiB  test_memory.py::test_large",
     "   60.00 MiB   60.00 MiB  test_memory.py::test_resets_peaks",
-    "and 7 more",
+    "and 9 more",
     "FAILED test_memory.py::test_large - Failed: 60.00 MiB reserved at its peak, *",
 ]
 
@@ -189,19 +201,19 @@ def peaks(path):
 
 def test_each_test_is_measured_alone_or_in_workers(pytester, run):
     pytester.makepyfile(test_memory=TESTS)
-    outcomes = dict(passed=10, failed=10, skipped=1, errors=1)
+    outcomes = dict(passed=11, failed=11, skipped=1, errors=1)
     alone = run("--gpu-memory", "--gpu-memory-json=alone.json", "--gpu-memory-device=l4")
     alone.assert_outcomes(**outcomes)
     alone.stdout.fnmatch_lines(SAID)
     workers = run("-n2", "--gpu-memory-json=workers.json", "--gpu-memory-device=l4")
     workers.assert_outcomes(**outcomes)
     assert peaks("alone.json") == peaks("workers.json")
-    assert (
-        json.loads(Path("alone.json").read_text())["tests"]["test_memory.py::test_spawns"][
-            "processes"
-        ]
-        == 1
-    )
+    tests = json.loads(Path("alone.json").read_text())["tests"]
+    processes = {
+        test: [tests[f"test_memory.py::test_{test}"][name] for name in ("processes", "unreported")]
+        for test in ("spawns", "kills", "forks")
+    }
+    assert processes == {"spawns": [1, 0], "kills": [1, 1], "forks": [0, 0]}
 
 
 def test_a_crash_loses_the_figures_of_one_test_only(pytester, run):

@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from coalesce import compare_tests
+from coalesce import _brief, compare_tests
 from coalesce._tests import _baseline, _figures, _files, _holders, _limits
 
 pytest_plugins = "pytester"
 
+README = Path(__file__).resolve().parents[1] / "README.md"
 MIB = 1 << 20
 
 
@@ -152,6 +156,12 @@ def test_a_file_that_cannot_be_written_fails_the_run_and_hides_no_test(pytester)
 
 
 def test_amounts():
+    assert [_brief.amount(it) for it in (0, 1, 1023, MIB)] == [
+        "0 bytes",
+        "1 byte",
+        "1023 bytes",
+        "1.00 MiB",
+    ]
     amounts = {"12 GiB": 12 << 30, "12g": 12 << 30, "1.5MiB": 3 * MIB // 2, "2 GB": 2 * 10**9}
     for text, expected in {**amounts, "0 B": 0, "7": 7, 9: 9}.items():
         assert _limits.parse(text) == expected
@@ -288,3 +298,15 @@ def test_the_file_that_is_wrong_is_named(tmp_path):
     paths[1].unlink()
     with pytest.raises(SystemExit, match="after.json: no such file"):
         compare_tests.main([str(path) for path in paths])
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler is installed")
+def test_the_recipe_of_the_readme_for_other_languages(tmp_path, monkeypatch):
+    text = README.read_text(encoding="utf-8")
+    program, commands = re.findall("```c\n(.*?)```.*?```sh\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "peak.c").write_text(program)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    done = subprocess.run(["sh", "-c", commands], cwd=tmp_path, stdout=subprocess.PIPE)
+    printed = done.stdout.decode().strip()
+    assert re.fullmatch(r'"reserved_bytes\.all\.peak":\d+', printed)
+    assert f"this prints `{printed}`" in text

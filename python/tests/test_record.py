@@ -118,6 +118,13 @@ class Death(unittest.TestCase):
         names = {"torch": "2.9.1+cu130", "device": 1, "device_name": "GPU 1"}
         self.assertEqual(self.noted(), {**names, **device, **conf})
 
+    @unittest.skipIf(os.name == "nt", "links need a privilege there")
+    def test_a_link_leads_to_the_snapshot(self):
+        (self.folder / "end.pickle").symlink_to("elsewhere.pickle")
+        self.run_program("coalesce.record().dump('end.pickle')")
+        self.assertTrue((self.folder / "end.pickle").is_symlink())
+        self.assertEqual(self.noted("elsewhere.pickle"), self.noted("end.pickle"))
+
     def test_what_cannot_be_found_out_is_left_out(self):
         dump = "coalesce.record().dump('end.pickle')"
         self.run_program(dump)

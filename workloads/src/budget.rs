@@ -1,6 +1,7 @@
 //! How much memory may be kept of an input, in proportion to its size.
 //!
-//! A trace is read while it is replayed, so its length does not matter. What is kept does: the live allocations, and for some
+//! A plain trace is read while it is replayed, so its length does not matter; a compressed file may unpack to a multiple of
+//! its size only, for all readers (`formats::file`). What is kept does matter: the live allocations, and for some
 //! questions all of the events. A compressed file of a few megabytes can unpack to many gigabytes of events; what is kept of
 //! it has a limit, so that such a file ends with an error instead of filling the memory of the computer.
 

@@ -1,7 +1,7 @@
 //! `coalesce advise`: the settings under which a workload needs the least memory.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use coalesce_bench::text::lines::paragraphs;
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
+use super::files::OutputFile;
 use super::output::{self, ensure_apart, is_stdout, notice, print, print_styled};
 use super::ranks;
 use super::recordings::{self, Answer, left_out};
@@ -63,10 +64,10 @@ pub struct Args {
     /// Print a JSON object, which `coalesce schema advise` describes, or `coalesce schema job` for several workloads.
     /// With a file, write it there and print the text too.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    json: Option<OutputFile>,
     /// Also write a self-contained HTML report of one workload; `-` prints it instead of the text.
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    html: Option<OutputFile>,
     /// Number of threads that replay at a time [default: the number of cores].
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -200,7 +201,7 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
 }
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
-    let is_printed = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_stdout);
+    let is_printed = |path: &Option<OutputFile>| path.as_deref().is_some_and(is_stdout);
     ensure_apart(
         ("--json", is_printed(&args.json)),
         ("--html -", is_printed(&args.html)),
@@ -223,13 +224,13 @@ fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::
 #[derive(Default)]
 struct Files {
     /// Those that cannot be written, and why.
-    failed: Vec<(PathBuf, anyhow::Error)>,
+    failed: Vec<(OutputFile, anyhow::Error)>,
 }
 
 impl Files {
     /// Checks that files can be written, and says at once which cannot.
-    fn checked<'a>(files: impl IntoIterator<Item = &'a Option<PathBuf>>) -> Self {
-        let check = |path: &PathBuf| {
+    fn checked<'a>(files: impl IntoIterator<Item = &'a Option<OutputFile>>) -> Self {
+        let check = |path: &OutputFile| {
             let error = output::ensure_writable(path).err()?;
             notice(&format!("{error:#}; the answer will be printed"));
             Some((path.clone(), error))
@@ -239,7 +240,11 @@ impl Files {
     }
 
     /// Writes a file, unless that is known to fail.
-    fn write(&mut self, file: &Option<PathBuf>, write: impl FnOnce(&Path) -> anyhow::Result<()>) {
+    fn write(
+        &mut self,
+        file: &Option<OutputFile>,
+        write: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) {
         let Some(path) = file else { return };
         if self.failed.iter().any(|(failed, _)| failed == path) {
             return;
@@ -307,9 +312,11 @@ mod tests {
     #[test]
     fn each_file_is_written_unless_that_is_known_to_fail() {
         let folder = tempfile::tempdir().unwrap();
-        let good = Some(folder.path().join("good"));
+        let good = Some(OutputFile::from(
+            folder.path().join("good").into_os_string(),
+        ));
         // A folder cannot be written.
-        let bad = Some(folder.path().to_owned());
+        let bad = Some(OutputFile::from(folder.path().as_os_str().to_owned()));
         let mut files = Files::checked([&good, &bad, &None]);
         let mut written = Vec::new();
         for file in [&bad, &good, &None] {

@@ -1,6 +1,6 @@
 //! `coalesce bench`: how long calls take under every policy.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_workloads::formats::source::Source;
 
+use super::files::{InputPath, OutputFolder};
 use super::input::announce;
 use super::output::{folder, notice, print};
 use super::profile::seconds;
@@ -33,7 +34,7 @@ pub struct Args {
     device: DeviceName,
     /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
     #[arg(long, value_name = "FOLDER")]
-    traces: Option<PathBuf>,
+    traces: Option<InputPath>,
     /// Policies to measure. Default: all.
     #[arg(long = "policy", value_parser = policies())]
     policies: Vec<String>,
@@ -48,7 +49,7 @@ pub struct Args {
     limit: f64,
     /// Write cells.csv and latencies.csv into this folder, updated after each workload.
     #[arg(long, value_name = "FOLDER", value_parser = folder())]
-    out: Option<PathBuf>,
+    out: Option<OutputFolder>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     workloads.for_each(|source| announce(&source));
     let plan = Plan {
         workloads: args.workloads.clone(),
-        traces: args.traces.clone(),
+        traces: args.traces.as_deref().map(Path::to_owned),
         policies: args.policies.clone(),
         kernels: args.kernels.then(Kernels::default),
         time: Duration::from_secs_f64(args.seconds),

@@ -1,7 +1,6 @@
 //! `coalesce compare`: the differences between two tables of results.
 
 use std::mem;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anstyle::Style;
@@ -10,6 +9,7 @@ use coalesce_bench::measure::record;
 use coalesce_bench::report::compare::columns::{Allowed, share};
 use coalesce_bench::report::compare::{Change, Comparison, Effect, Limits, Timing};
 
+use super::files::InputPath;
 use super::input::source;
 use super::output::{failed, print_json, print_styled};
 use super::styled::{BAD, GOOD, Styled};
@@ -34,9 +34,9 @@ use super::styled::{BAD, GOOD, Styled};
 )]
 pub struct Args {
     /// The old table; `-` for standard input.
-    old: PathBuf,
+    old: InputPath,
     /// The new table; `-` for standard input.
-    new: PathBuf,
+    new: InputPath,
     /// Allowed change: 1% of every figure, or of a column: peak_reserved_bytes=1%, retries=2. Can be repeated.
     #[arg(long, value_name = "[COLUMN=]CHANGE", value_parser = allowed)]
     allow: Vec<Allowed>,

@@ -1,6 +1,6 @@
 //! `coalesce convert`: writes a workload in another format.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -21,6 +21,7 @@ use coalesce_workloads::op::Workload;
 use coalesce_workloads::recorded::Recorded;
 
 use super::conditions::addresses;
+use super::files::OutputFile;
 use super::input;
 use super::output::{self, notice};
 use super::replay::policies;
@@ -43,7 +44,7 @@ pub struct Args {
     input: Source,
     /// Output file, or `-` for standard output.
     #[arg(default_value = STANDARD_STREAM)]
-    out: PathBuf,
+    out: OutputFile,
     /// Output format. Default: by the extension of OUT: .pickle or .pkl for a snapshot, .log or .txt for an RMM
     /// log, .csv for a trace, .trace for a binary trace. A further .gz compresses the file.
     #[arg(long)]

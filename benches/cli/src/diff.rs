@@ -1,12 +1,12 @@
 //! `coalesce diff`: what grew between two workloads.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coalesce_advisor::difference::{Compared, Difference};
 use coalesce_workloads::formats::source::Source;
 
 use super::conditions::ConditionFlags;
+use super::files::OutputFile;
 use super::input;
 use super::output::{self, is_stdout, print};
 
@@ -35,7 +35,7 @@ pub struct Args {
     /// Print a JSON object, which `coalesce schema diff` describes. With a file, write it there and print the text
     /// too.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    json: Option<OutputFile>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -14,7 +14,6 @@ mod unrounded;
 mod vary;
 mod world;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -33,6 +32,7 @@ use self::vary::{Largest, Parameter, Tried};
 use self::world::{Ranks, World, grouped};
 use super::advise;
 use super::conditions::ConditionFlags;
+use super::files::OutputFile;
 use super::output::{self, failed, is_stdout, notice, print};
 
 /// Find out whether a PyTorch program fits into a GPU, without a GPU.
@@ -94,10 +94,10 @@ pub struct Args {
     fail_over: Option<u64>,
     /// Also write the memory snapshot of the answer's run, for `coalesce advise` and `coalesce diff`.
     #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
+    save: Option<OutputFile>,
     /// Print a JSON object, which `coalesce schema fits` describes. With a file, write it there and print the text too.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    json: Option<OutputFile>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,

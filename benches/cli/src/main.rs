@@ -5,7 +5,8 @@
 //! 1. Write `NAME.rs` as in the example, with `Args` and `run`. The documentation of `Args` and of its fields
 //!    is the verb's `--help`. Print with `output::print`: it removes control characters, and a closed pipe ends the program
 //!    quietly. Report what happens with `output::notice`, which respects `--quiet`. Make a name from outside `printable`, so
-//!    that it stays in its line.
+//!    that it stays in its line. The type of an argument that names a file is one of `files`, so that the verb never
+//!    replaces what it reads.
 //! 2. Add a line to the list below, under the heading for its users: `mod hello; Hello`
 //! 3. Show what it answers on a page of `tests/cmd`, which `tests/verbs/transcripts.rs` describes.
 //!
@@ -36,6 +37,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod conditions;
+mod files;
 mod history;
 mod input;
 mod markdown;
@@ -45,6 +47,7 @@ mod ranks;
 mod recordings;
 mod styled;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -135,6 +138,14 @@ fn command() -> clap::Command {
     command.help_template(template)
 }
 
+/// The program that arguments ask for.
+fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<Coalesce, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    files::check(&mut command, &matches)?;
+    Coalesce::from_arg_matches(&matches)
+}
+
 fn main() -> ExitCode {
     // A library that runs as a policy has a process of this program for itself.
     if let Some(status) = coalesce_plugin::serve_if_asked() {
@@ -142,8 +153,7 @@ fn main() -> ExitCode {
     }
     // Before the arguments are parsed, because their errors and the help have colours as well.
     output::choose_color(std::env::args_os());
-    let parsed = command().try_get_matches();
-    let program = match parsed.and_then(|matches| Coalesce::from_arg_matches(&matches)) {
+    let program = match parsed(std::env::args_os()) {
         Ok(program) => program,
         Err(error) => return output::invalid_arguments(error, std::env::args_os()),
     };

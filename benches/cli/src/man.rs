@@ -1,13 +1,13 @@
 //! `coalesce man`: manual pages.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::CommandFactory;
 
 use super::Coalesce;
+use super::files::OutputFolder;
 use super::output::folder;
 use coalesce_alloc::printable;
 
@@ -17,7 +17,7 @@ use coalesce_alloc::printable;
 pub struct Args {
     /// The folder to write them to. It is created if it does not exist.
     #[arg(value_parser = folder())]
-    folder: PathBuf,
+    folder: OutputFolder,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -1,11 +1,11 @@
 //! `coalesce merge`: joins the parts of a sweep.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coalesce_bench::measure::record;
 use coalesce_bench::sweep::merge::merge;
 
+use super::files::{InputPath, OutputFile};
 use super::input::source;
 use super::output::{ensure_folder, notice_table, write_table};
 
@@ -18,10 +18,10 @@ use super::output::{ensure_folder, notice_table, write_table};
 pub struct Args {
     /// The tables of all parts; `-` for standard input.
     #[arg(required = true, value_name = "CSV")]
-    parts: Vec<PathBuf>,
+    parts: Vec<InputPath>,
     /// The joined table; `-` for standard output.
     #[arg(long, value_name = "CSV")]
-    out: PathBuf,
+    out: OutputFile,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

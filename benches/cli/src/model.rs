@@ -1,6 +1,6 @@
 //! `coalesce model`: how accurate a cost profile is on a GPU.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::presets;
 
+use super::files::OutputFile;
 use super::input;
 use super::output::{self, is_stdout, notice, print, print_bytes};
 use super::profile::seconds;
@@ -54,11 +55,11 @@ pub struct Args {
     /// Write a row for each run and kind of call into this file, updated after each workload; `-`
     /// prints them at the end, instead of the table.
     #[arg(long, value_name = "CSV")]
-    out: Option<PathBuf>,
+    out: Option<OutputFile>,
     /// Also write the profile into this file, with the cost of each call scaled to what it took in these programs. Test
     /// the result on other programs.
     #[arg(long, value_name = "TOML")]
-    scaled: Option<PathBuf>,
+    scaled: Option<OutputFile>,
 }
 
 /// Runs of each workload: policy, setting name, settings.

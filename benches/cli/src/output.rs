@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -23,6 +23,7 @@ use coalesce_workloads::json;
 use serde::Serialize;
 use terminal_size::{Width, terminal_size};
 
+use super::files::OutputFolder;
 use super::styled::{BAD, Styled};
 
 /// The flags of all verbs.
@@ -174,12 +175,12 @@ pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Parses the name of an output folder, which cannot be standard output.
-pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
+pub fn folder() -> impl TypedValueParser<Value = OutputFolder> {
     PathBufValueParser::new().try_map(|path| {
         if is_stdout(&path) {
             return Err("expected a folder, not standard output; a folder called '-' is './-'");
         }
-        Ok(path)
+        Ok(path.into_os_string().into())
     })
 }
 

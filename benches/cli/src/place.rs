@@ -1,6 +1,5 @@
 //! `coalesce place`: offsets for buffers with known lifetimes.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,6 +14,7 @@ use coalesce_workloads::formats::source::Source;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::files::{InputPath, OutputFile};
 use super::input::source;
 use super::output::{self, ensure_apart, is_stdout, print, print_json};
 
@@ -28,7 +28,7 @@ use super::output::{self, ensure_apart, is_stdout, print, print_json};
 )]
 pub struct Args {
     /// A CSV in MiniMalloc's format, with a buffer on each line: id,lower,upper,size; `-` for standard input.
-    instance: PathBuf,
+    instance: InputPath,
     /// Seconds to search. The result depends on the speed of the machine.
     #[arg(long, default_value = "5", value_parser = seconds, conflicts_with = "steps")]
     seconds: Duration,
@@ -38,7 +38,7 @@ pub struct Args {
     /// Output file for the instance with offsets. Updated with every better placement, so that an interrupted
     /// search leaves the best one. `-` prints the best one at the end, instead of the text.
     #[arg(long, value_name = "CSV")]
-    out: Option<PathBuf>,
+    out: Option<OutputFile>,
     /// Print a JSON object, which `coalesce schema place` describes.
     #[arg(long)]
     json: bool,

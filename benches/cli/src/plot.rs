@@ -10,6 +10,7 @@ use coalesce_bench::measure::record;
 use coalesce_bench::report::gallery::{self, Kind};
 use coalesce_bench::sweep::plan::Plan;
 
+use super::files::{InputPath, OutputFolder};
 use super::input::source;
 use super::output::{folder, notice};
 
@@ -27,12 +28,12 @@ use super::output::{folder, notice};
 )]
 pub struct Args {
     /// The sweep: its TOML file; `-` for standard input. Without it, no timelines are drawn.
-    sweep: Option<PathBuf>,
+    sweep: Option<InputPath>,
     /// The table of its results; `-` for standard input.
-    results: PathBuf,
+    results: InputPath,
     /// Output folder [default: beside the table, my for my.csv].
     #[arg(long, value_name = "FOLDER", value_parser = folder())]
-    out: Option<PathBuf>,
+    out: Option<OutputFolder>,
     /// Draw only plots of these kinds [default: all that the results have figures for].
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds())]
     only: Vec<Kind>,
@@ -59,7 +60,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let results = source(&args.results);
     let rows = record::read_file(results.clone())?;
-    let out = args.out.clone().or_else(|| beside(&args.results));
+    let out = args
+        .out
+        .as_deref()
+        .map(Path::to_owned)
+        .or_else(|| beside(&args.results));
     let out =
         out.with_context(|| format!("{results}: name a folder for the plots: --out FOLDER"))?;
     let plan = match &args.sweep {

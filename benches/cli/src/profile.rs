@@ -1,6 +1,5 @@
 //! `coalesce profile`: measures the cost of driver calls.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use coalesce_bench::timing::profile::measure::{Effort, measure};
 use coalesce_bench::timing::profile::{clearing, contention};
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
+use super::files::OutputFile;
 use super::output::{self, ensure_apart, is_stdout, notice};
 
 /// Measure the cost of driver calls on a GPU, and write a cost profile.
@@ -33,10 +33,10 @@ pub struct Args {
     device: DeviceName,
     /// Output file for the profile; `-` for standard output.
     #[arg(long, value_name = "TOML", default_value = STANDARD_STREAM)]
-    out: PathBuf,
+    out: OutputFile,
     /// Output file for a table of medians and percentiles; `-` for standard output.
     #[arg(long, value_name = "CSV")]
-    samples: Option<PathBuf>,
+    samples: Option<OutputFile>,
     /// Number of times to make each call.
     #[arg(long, default_value_t = Effort::default().rounds, value_parser = clap::value_parser!(u32).range(3..))]
     rounds: u32,

@@ -1,6 +1,5 @@
 //! `coalesce realism`: how close generated workloads are to recorded ones.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coalesce_bench::measure::results;
@@ -9,6 +8,7 @@ use coalesce_bench::report::readme::Splice;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::files::{InputPath, OutputFile};
 use super::markdown::Markdown;
 use super::output::{ensure_apart, is_stdout, print, print_json};
 
@@ -20,11 +20,11 @@ use super::output::{ensure_apart, is_stdout, print, print_json};
 pub struct Args {
     /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
     #[arg(long, value_name = "FOLDER")]
-    traces: Option<PathBuf>,
+    traces: Option<InputPath>,
     /// Markdown file to put the table into (`-`: from standard input to standard output), between the marks
     /// `<!-- table realism: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN")]
-    splice: Option<PathBuf>,
+    splice: Option<OutputFile>,
     /// Print a JSON array, which `coalesce schema realism` describes.
     #[arg(long)]
     json: bool,

@@ -1,6 +1,6 @@
 //! `coalesce report`: tables of results.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use coalesce_alloc::printable::printable;
@@ -11,6 +11,7 @@ use coalesce_bench::report::readme::{self, Splice, TABLES};
 use coalesce_bench::report::table;
 use coalesce_bench::report::waste::measured::{self, Measured};
 
+use super::files::{InputPath, OutputFile};
 use super::input::source;
 use super::markdown::Markdown;
 use super::output::{print, print_json};
@@ -23,18 +24,19 @@ use super::output::{print, print_json};
 pub struct Args {
     /// A table of results, or `-` for standard input, or a folder with default.csv and other tables [default: the
     /// newest folder in results/ of the checkout around the current folder].
-    results: Option<PathBuf>,
+    results: Option<InputPath>,
     /// Markdown file to put the tables into (`-`: from standard input to standard output), between the marks
     /// `<!-- table NAME: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN", conflicts_with = "json")]
-    splice: Option<PathBuf>,
+    splice: Option<OutputFile>,
     /// Print the rows as a JSON array, which `coalesce schema report` describes.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = args.results.clone().map_or_else(results::newest, Ok)?;
+    let path = args.results.as_deref().map(Path::to_owned);
+    let path = path.map_or_else(results::newest, Ok)?;
     match &args.splice {
         Some(target) => splice(&path, target)?,
         None => {

@@ -1,7 +1,8 @@
 //! `coalesce summary`: the effect of each policy and setting over all workloads.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -11,6 +12,7 @@ use coalesce_bench::report::{spreadsheet, summary};
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
 
+use super::files::{InputPath, OutputFile};
 use super::input::source;
 use super::output::{self, print_answer};
 
@@ -22,7 +24,7 @@ use super::output::{self, print_answer};
 pub struct Args {
     /// A table of results, or `-` for standard input [default: default.csv in the newest folder in results/ of the
     /// checkout around the current folder].
-    results: Option<PathBuf>,
+    results: Option<InputPath>,
     /// Compare the others with this policy and setting, on the same device. The policy can be omitted if only one
     /// policy has the setting. Default: pytorch/default if the table has it, else those of the first row.
     #[arg(long, value_name = "POLICY/SETTING")]
@@ -40,13 +42,15 @@ pub struct Args {
     /// Also write the figures of each workload as a spreadsheet: workloads as rows, policies as columns, and all rows
     /// of the table.
     #[arg(long, value_name = "FILE.xlsx", value_parser = spreadsheet_name)]
-    xlsx: Option<PathBuf>,
+    xlsx: Option<OutputFile>,
 }
 
 /// A spreadsheet must not replace the table that it is made from.
-fn spreadsheet_name(text: &str) -> Result<PathBuf, String> {
+fn spreadsheet_name(text: &str) -> Result<OutputFile, String> {
     match Path::new(text).extension() {
-        Some(extension) if extension.eq_ignore_ascii_case("xlsx") => Ok(text.into()),
+        Some(extension) if extension.eq_ignore_ascii_case("xlsx") => {
+            Ok(OsString::from(text).into())
+        }
         _ => Err("expected a file name that ends with .xlsx".to_owned()),
     }
 }

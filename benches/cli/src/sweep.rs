@@ -1,7 +1,6 @@
 //! `coalesce sweep`: measurements described by a file.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -14,8 +13,9 @@ use coalesce_bench::sweep::journal::Journal;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
 
+use super::files::{InputPath, OutputFile, check_read};
 use super::input::source;
-use super::output::{is_stdout, notice, notice_below, notice_table, print, write_table};
+use super::output::{failed, is_stdout, notice, notice_below, notice_table, print, write_table};
 
 /// Measure combinations of workloads, policies, settings, capacities and seeds.
 ///
@@ -27,10 +27,10 @@ use super::output::{is_stdout, notice, notice_below, notice_table, print, write_
 )]
 pub struct Args {
     /// Sweep description: a TOML file, see benches/sweeps/README.md; `-` for standard input.
-    sweep: PathBuf,
+    sweep: InputPath,
     /// Output table; `-` for standard output. An existing file is replaced when the sweep is complete.
     #[arg(long, value_name = "CSV", required_unless_present = "list")]
-    out: Option<PathBuf>,
+    out: Option<OutputFile>,
     /// Run only part i of n.
     #[arg(long, value_name = "i/n", default_value = "1/1")]
     partition: Partition,
@@ -72,7 +72,7 @@ impl FromStr for Partition {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = Plan::load(source(&args.sweep))?;
     let Partition { part, parts } = args.partition;
-    let Some(out) = args.out.as_deref().filter(|_| !args.list) else {
+    let Some(out) = args.out.as_ref().filter(|_| !args.list) else {
         let keys = plan.share(part, parts);
         let lines: String = keys
             .map(|(_, cell)| format!("{}\n", printable(plan.key(cell))))
@@ -80,6 +80,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(&lines)?;
         return Ok(ExitCode::SUCCESS);
     };
+    let traces = plan.workloads.iter();
+    if let Err(error) = check_read(out, traces.filter_map(|entry| entry.trace.as_deref())) {
+        return Ok(failed(&error.context("--out"), 2));
+    }
     let share = plan.share(part, parts).count();
     ensure!(
         share > 0,

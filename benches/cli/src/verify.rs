@@ -1,7 +1,7 @@
 //! `coalesce verify`: whether the reference reproduces a snapshot.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use coalesce_alloc::bytes;
@@ -17,6 +17,7 @@ use coalesce_workloads::formats::source::Source;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::files::InputPath;
 use super::input::source;
 use super::output::print_answer;
 
@@ -35,7 +36,7 @@ use super::output::print_answer;
 pub struct Args {
     /// Snapshots, plain or compressed with gzip, xz, zstd or zip; `-` for standard input.
     #[arg(required = true)]
-    snapshots: Vec<PathBuf>,
+    snapshots: Vec<InputPath>,
     /// Device memory, which snapshots do not contain. It matters if a limit is a fraction of it; by default such a
     /// limit is found by trial.
     #[arg(long, value_parser = bytes::parse_memory)]

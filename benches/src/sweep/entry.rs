@@ -25,6 +25,8 @@ pub struct Entry {
     pub family: String,
     /// Its seed, if the sweep sets it.
     pub seed: Option<u64>,
+    /// The file of a trace.
+    pub trace: Option<PathBuf>,
     /// Its parameters, or a digest of its trace.
     origin: String,
     demand: OnceLock<Result<Demand, String>>,
@@ -36,6 +38,7 @@ impl Entry {
             workload,
             family: family.to_owned(),
             seed,
+            trace: None,
             origin,
             demand: OnceLock::new(),
         }
@@ -148,7 +151,10 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
         };
         let bytes =
             fs::read(&file).with_context(|| format!("cannot read {}", printable::path(&file)))?;
-        Ok(Entry::new(workload, RECORDED, None, digest(&bytes)))
+        Ok(Entry {
+            trace: Some(file),
+            ..Entry::new(workload, RECORDED, None, digest(&bytes))
+        })
     };
     files.into_iter().map(entry).collect()
 }

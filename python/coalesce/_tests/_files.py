@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from .. import _program
-from .._program import CoalesceError
+from .._program import CoalesceError, is_special, replaced
 
 
 def check_place(path: Path, name: str) -> None:
@@ -14,12 +13,13 @@ def check_place(path: Path, name: str) -> None:
     """
     if path.is_dir():
         raise CoalesceError(f"{name}: is a folder; expected a file")
-    folder = _target(path).parent
-    if not (_is_special(path) or folder.is_dir()):
+    # Of the file to which a link leads.
+    folder = Path(os.path.realpath(path)).parent
+    if not (is_special(path) or folder.is_dir()):
         raise CoalesceError(f"{name}: there is no folder {folder}")
     if path.exists() and not os.access(path, os.W_OK):
         raise CoalesceError(f"{name}: may not be written")
-    if not (_is_special(path) or os.access(folder, os.W_OK | os.X_OK)):
+    if not (is_special(path) or os.access(folder, os.W_OK | os.X_OK)):
         raise CoalesceError(f"{name}: the folder {folder} may not be written")
 
 
@@ -27,18 +27,5 @@ def write(path: Path, text: str) -> None:
     """Writes a whole file, or leaves the older one. Raises OSError."""
     # Names of tests may have characters that UTF-8 does not.
     data = text.encode("utf-8", errors="backslashreplace")
-    if _is_special(path):
-        path.write_bytes(data)
-    else:
-        with _program.replaced(_target(path)) as unfinished:
-            Path(unfinished).write_bytes(data)
-
-
-def _is_special(path: Path) -> bool:
-    """Whether it is a device or a pipe, which a file must not replace."""
-    return path.exists() and not path.is_file()
-
-
-def _target(path: Path) -> Path:
-    """Where a link leads, so that the link stays."""
-    return Path(os.path.realpath(path))
+    with replaced(path) as unfinished:
+        Path(unfinished).write_bytes(data)

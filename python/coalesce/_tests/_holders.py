@@ -13,6 +13,10 @@ Block = Tuple[int, Optional[List[Mapping[str, Any]]]]
 
 # Folders whose lines are not the program's.
 _INSIDE = tuple(f"{folder}{os.sep}" for folder in (_device.STARTUP, _device.torch_folder()))
+# The function whose frame final_snapshot() gives to workspaces.
+_OF_WORKSPACE = "at::cuda::getCUDABlasWorkspace"
+# Folders of installed packages.
+_PACKAGES = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
 
 
 class Holder(NamedTuple):
@@ -39,7 +43,7 @@ class Holder(NamedTuple):
 def at_peak(snapshot: Mapping[str, Any]) -> List[Holder]:
     """Who holds what on the device whose requested memory peaks highest, at that peak; the largest
     first. The history may begin late: the blocks that are older count as well."""
-    return _by_line(max(map(_peak, _histories(snapshot)), key=_total, default={}).values())
+    return _by_line(max(map(_History.peak, _histories(snapshot)), key=_total, default={}).values())
 
 
 def left(snapshot: Mapping[str, Any]) -> List[Holder]:
@@ -53,33 +57,36 @@ class _History(NamedTuple):
     end: Dict[int, Block]
     events: List[Mapping[str, Any]]
 
-    def beginning(self) -> Dict[int, Block]:
-        """The blocks before the first event."""
+    def peak(self) -> Dict[int, Block]:
+        """The blocks when most was held, the first time if it was reached again."""
+        most = total = _total(self.end)
+        until = len(self.events)
         live = dict(self.end)
-        for event in reversed(self.events):
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
             if event["action"] == "alloc":
-                live.pop(event["addr"], None)
+                total -= live.pop(event["addr"], (0, None))[0]
             elif event["action"] == "free_completed":
                 live[event["addr"]] = (event["size"], None)
-        return live
-
-    def after_each(self, live: Dict[int, Block]) -> Iterator[int]:
-        """The bytes held after each event, beginning with the live blocks, which it changes."""
-        total = _total(live)
-        for event in self.events:
-            if event["action"] == "alloc":
-                live[event["addr"]] = (event["size"], event.get("frames"))
                 total += event["size"]
-            elif event["action"] == "free_completed":
-                total -= live.pop(event["addr"], (0, None))[0]
-            yield total
+            else:
+                continue
+            if total >= most:
+                most, until = total, index
+        return self._after(live, until)
 
     def left(self) -> Dict[int, Block]:
         """The blocks at the end that are not from before."""
-        new: Dict[int, Block] = {}
-        for _ in self.after_each(new):
-            pass
-        return new
+        return self._after({}, len(self.events))
+
+    def _after(self, live: Dict[int, Block], until: int) -> Dict[int, Block]:
+        """The blocks after as many events, where these are live before the first."""
+        for event in self.events[:until]:
+            if event["action"] == "alloc":
+                live[event["addr"]] = (event["size"], event.get("frames"))
+            elif event["action"] == "free_completed":
+                live.pop(event["addr"], None)
+        return live
 
 
 def _histories(snapshot: Mapping[str, Any]) -> Iterator[_History]:
@@ -92,16 +99,6 @@ def _held(segment: Mapping[str, Any]) -> Iterator[Tuple[int, Block]]:
     for block in segment["blocks"]:
         if block["state"] in ("active_allocated", "active_pending_free"):
             yield block["address"], (block["requested_size"], block.get("frames"))
-
-
-def _peak(history: _History) -> Dict[int, Block]:
-    """The blocks when most was held."""
-    live = history.beginning()
-    totals = [_total(live), *history.after_each(dict(live))]
-    until = totals.index(max(totals))
-    for _ in _History({}, history.events[:until]).after_each(live):
-        pass
-    return live
 
 
 def _total(blocks: Dict[int, Block]) -> int:
@@ -125,6 +122,8 @@ def _line(frames: Optional[List[Mapping[str, Any]]]) -> Tuple[str, int, str]:
     """The innermost line outside of PyTorch and of what watches it: file, number and function."""
     if frames is None:
         return ("", 0, "(requested before)")
+    if frames and frames[0]["name"] == _OF_WORKSPACE:
+        return ("", 0, "(workspace of cuBLAS)")
     for frame in frames:
         if not frame["filename"].startswith(_INSIDE):
             return (frame["filename"], frame["line"], frame["name"])
@@ -132,7 +131,7 @@ def _line(frames: Optional[List[Mapping[str, Any]]]) -> Tuple[str, int, str]:
 
 
 def _short(file: str) -> str:
-    for folder in (os.getcwd(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+    for folder in (os.getcwd(), *_PACKAGES):
         if file.startswith(folder + os.sep):
             return os.path.relpath(file, folder)
     return file

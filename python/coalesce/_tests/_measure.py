@@ -29,6 +29,8 @@ class Usage:
         """Failed requests."""
         self.processes = 0
         """Processes that the test started and that used a GPU."""
+        self.unreported = 0
+        """Those of them that are not counted: they were killed, or have not ended."""
         self.snapshot: Optional[Mapping[str, Any]] = None
         """PyTorch's history of the test; None if it was not taken."""
 
@@ -106,23 +108,39 @@ class Meter:
             usage.snapshot = process.peaks.torch.cuda.memory._snapshot()
         return usage
 
+    def final_snapshot(self) -> Optional[Mapping[str, Any]]:
+        """PyTorch's history of a test whose call has ended; None if it did not use a GPU."""
+        process = _device.process()
+        found: Optional[Mapping[str, Any]] = None
+        if process.peaks is not None:
+            found = process.final_snapshot(process.peaks.torch)
+        return found
+
     def end(self, *, snapshot: bool) -> Usage:
         """What the test used, with the processes that it started."""
-        own = self.now(snapshot=snapshot)
-        others = [_of_process(path) for path in _left_by_processes()]
+        own = self.now(snapshot=False)
+        if snapshot:
+            own.snapshot = self.final_snapshot()
+        started = _left_by_processes()
+        others = [_of_process(path) for path in started if path.with_suffix(".json").exists()]
+        for path in started:
+            path.unlink()
         most = max([own, *others], key=lambda usage: usage.peaks["reserved"])
         for other in others:
             own.values.update(other.values)
-        most.processes, most.values = len(others), own.values
+        most.processes, most.values = len(started), own.values
+        most.unreported = len(started) - len(others)
         return most
 
 
 def _left_by_processes() -> List[Path]:
-    return sorted(Path(os.environ["COALESCE_TESTS_FOLDER"]).glob("*.json"))
+    """What each process left when it began to use the GPU."""
+    return sorted(Path(os.environ["COALESCE_TESTS_FOLDER"]).glob("*.started"))
 
 
-def _of_process(path: Path) -> Usage:
-    """What a process left, which is removed."""
+def _of_process(started: Path) -> Usage:
+    """What a process left at its end, which is removed."""
+    path = started.with_suffix(".json")
     known = json.loads(path.read_text(encoding="utf-8"))
     usage = Usage(known["peaks"], known["values"], known["ooms"])
     with open(path.with_suffix(".pickle"), "rb") as file:
@@ -147,5 +165,7 @@ def _ooms() -> int:
     peaks = _device.process().peaks
     if peaks is None:
         return 0
-    memory = peaks.torch.cuda
-    return sum(memory.memory_stats(it)["num_ooms"] for it in range(memory.device_count()))
+    cuda = peaks.torch.cuda
+    return sum(
+        cuda.memory_stats_as_nested_dict(it)["num_ooms"] for it in range(cuda.device_count())
+    )

@@ -18,6 +18,16 @@ def used(report: Mapping[str, Any]) -> str:
     return f"{counted(len(_using(report)), 'test')} used the GPU ({kind}{report['device']})"
 
 
+def unreported(report: Mapping[str, Any]) -> List[str]:
+    """The tests whose figures lack those of processes."""
+    return [
+        f"{test}: processes that are not counted, as they were killed or had not ended: "
+        f"{it['unreported']}"
+        for test, it in report["tests"].items()
+        if it["unreported"]
+    ]
+
+
 def table(report: Mapping[str, Any]) -> List[str]:
     """The tests that reserved most."""
     rows = sorted(_using(report).items(), key=lambda row: -row[1]["peak_reserved_bytes"])

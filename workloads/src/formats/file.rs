@@ -138,7 +138,11 @@ impl InputFile {
             let (mut content, size) = origin.open()?;
             let compression = Compression::of(content.fill_buf()?);
             if let Some(compression) = compression {
-                content = compression.unpack(&origin)?;
+                content = Box::new(BufReader::new(Bounded::unpacked(
+                    compression.unpack(&origin)?,
+                    compression,
+                    size,
+                )));
             }
             let mut start = Vec::new();
             // An error is kept for the reader that knows what the content is, and so where the error is.
@@ -204,8 +208,7 @@ impl InputFile {
 
     /// The whole content; an error if it has more than `largest` bytes.
     ///
-    /// A compressed file may have [some times](Compression::most_expansion) its size, and 16 MiB in any case, but not more
-    /// than half of its [budget](Self::budget).
+    /// A compressed file may have at most half of its [budget](Self::budget).
     pub(super) fn read_all(self, largest: u64) -> Result<Vec<u8>, FileError> {
         let most = self.budget().bytes() / 2;
         self.read_at_most(largest, most)
@@ -220,41 +223,52 @@ impl InputFile {
         Ok(bytes)
     }
 
-    /// The content, which fails where it has too many bytes: more than `largest`, or more than a compressed file may have.
+    /// The content, which fails where it has more than `largest` bytes.
     pub(super) fn bounded(self, largest: u64) -> impl Read {
         self.unpacked(largest, u64::MAX)
     }
 
     /// The content as [`Self::bounded`] returns it, of a compressed file at most `most` bytes.
-    fn unpacked(self, largest: u64, most_unpacked: u64) -> impl Read {
-        const ALWAYS_ALLOWED: u64 = 16 << 20;
-        let unpacked = self.compression.map(|compression| {
-            let (most, tool) = (compression.most_expansion(), compression.tool());
-            let limit = self.size.saturating_mul(most).max(ALWAYS_ALLOWED);
-            let times = if limit <= most_unpacked {
-                format!("over {most} times its size")
-            } else {
-                "too many to keep in memory".to_owned()
-            };
-            let limit = limit.min(most_unpacked);
-            let reason = format!(
-                "unpacks to more than {limit} bytes, {times}; if this is intended, unpack it with {tool}"
-            );
-            (limit, reason)
-        });
-        let longest = || (largest, format!("longer than the limit of {largest} bytes"));
-        let (limit, reason) = unpacked
-            .filter(|(limit, _)| *limit < largest)
-            .unwrap_or_else(longest);
+    fn unpacked(self, largest: u64, most: u64) -> impl Read {
+        let (limit, reason) = match self.compression {
+            Some(compression) if most < largest => {
+                let why = "too many to keep in memory";
+                (most, unpacks_to_more(most, why, compression))
+            }
+            _ => (largest, format!("longer than the limit of {largest} bytes")),
+        };
         let content = self.content.take(limit);
         Bounded { content, reason }
     }
+}
+
+/// What is said of a compressed file with more bytes than it may have.
+fn unpacks_to_more(limit: u64, why: &str, compression: Compression) -> String {
+    format!(
+        "unpacks to more than {limit} bytes, {why}; if this is intended, unpack it with {}",
+        compression.tool()
+    )
 }
 
 /// A reader that fails instead of ending at its limit.
 struct Bounded {
     content: io::Take<Box<dyn BufRead>>,
     reason: String,
+}
+
+impl Bounded {
+    /// What a compressed file of `size` bytes unpacks to. No reader does more work than such a file deserves: the limit is
+    /// some times its size, and 16 MiB in any case.
+    fn unpacked(content: Box<dyn BufRead>, compression: Compression, size: u64) -> Self {
+        const ALWAYS_ALLOWED: u64 = 16 << 20;
+        let most = compression.most_expansion();
+        let limit = size.saturating_mul(most).max(ALWAYS_ALLOWED);
+        let why = format!("over {most} times its size");
+        Self {
+            content: content.take(limit),
+            reason: unpacks_to_more(limit, &why, compression),
+        }
+    }
 }
 
 impl Read for Bounded {

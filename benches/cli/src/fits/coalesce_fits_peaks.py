@@ -30,9 +30,10 @@ class Peaks:
 
     def note(self):
         for device in range(self.torch.cuda.device_count()):
-            stats = self.torch.cuda.memory_stats(device)
+            # Faster than memory_stats().
+            stats = self.torch.cuda.memory_stats_as_nested_dict(device)
             for kind, peak in self.bytes.items():
-                self.bytes[kind] = max(peak, stats.get(f"{kind}_bytes.all.peak", 0))
+                self.bytes[kind] = max(peak, stats[f"{kind}_bytes"]["all"]["peak"])
 
     def reset(self):
         """Forgets the peaks so far."""

@@ -415,11 +415,92 @@ fn no_verb_lets_hostile_text_through() {
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
+/// The arguments of each verb that reads recordings, which FILE stands for.
+const READERS: [&str; 7] = [
+    "advise FILE",
+    "convert FILE - --to trace",
+    "diagnose FILE",
+    "diff FILE FILE",
+    "replay FILE",
+    "sweep SWEEP --out -",
+    "verify FILE",
+];
+
+/// What each verb says of a file that it refuses. A sweep names the file as its trace.
+fn refused_by_all(name: &str, contents: &[u8], words: &[&str]) {
+    let folder = scratch_folder(name);
+    let file = folder.join(name);
+    fs::write(&file, contents).unwrap();
+    let sweep = folder.join("sweep.toml");
+    let text = format!(
+        "[settings]\ndefault = \"\"\n[[workload]]\ntraces = {:?}\n[[run]]\ncapacities = [\"1TiB\"]\n",
+        file.to_str().unwrap()
+    );
+    fs::write(&sweep, text).unwrap();
+    for line in READERS {
+        let line = line.replace("FILE", file.to_str().unwrap());
+        let line = line.replace("SWEEP", sweep.to_str().unwrap());
+        let ended = coalesce(&line.split(' ').collect::<Vec<_>>(), "", &[]);
+        let said = ended.err + &ended.out;
+        // Text for people is wrapped.
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        // `verify` reads no trace at all.
+        let is_no_snapshot = line.starts_with("verify") && said.contains("not a pickle");
+        for word in words {
+            assert!(said.contains(word) || is_no_snapshot, "{line}: {said}");
+        }
+    }
+}
+
+/// The verbs of [`READERS`] are all whose help says that they read recordings.
+#[test]
+fn the_readers_are_all_verbs_that_read_recordings() {
+    let help = coalesce(&["--help"], "", &[]).success();
+    let verbs = help
+        .lines()
+        .take_while(|line| *line != "Options:")
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let reads = |verb: &&str| {
+        let help = coalesce(&[verb, "--help"], "", &[]).success();
+        let about = help.to_lowercase();
+        ["<workload>", "<input>", "<a>", "<snapshots>", "<sweep>"]
+            .iter()
+            .any(|name| about.contains(name))
+    };
+    let reading: BTreeSet<&str> = verbs.filter(reads).collect();
+    let ran: BTreeSet<&str> = READERS
+        .iter()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(ran, reading);
+}
+
+/// A file of 100 KB whose events keep a replay busy without keeping anything.
+#[test]
+fn a_small_file_with_many_events_is_refused() {
+    let lines = "alloc,1,512,0,x\nfree,1,512,0,\n".repeat(600_000);
+    let packed = gzip(format!("{COLUMNS}\n{lines}").as_bytes()).unwrap();
+    assert!(packed.len() < 100_000, "{}", packed.len());
+    let words = ["many.csv.gz", "over 64 times its size", "gunzip"];
+    refused_by_all("many.csv.gz", &packed, &words);
+}
+
+/// Each byte is a list in the one before.
+#[test]
+fn a_pickle_whose_values_take_much_memory_is_refused() {
+    let nested = [b"\x80\x04", &[b']'; 4 << 20][..], b"."].concat();
+    let words = ["nested.pickle", "many times more memory than the file"];
+    refused_by_all("nested.pickle", &nested, &words);
+}
+
 /// A megabyte that unpacks to a quarter of a gigabyte, of which everything would be kept.
 #[test]
 fn a_small_file_that_unpacks_to_much_is_refused() {
     let long = "x".repeat(1000);
-    let lines = (0..280_000).map(|id| format!("alloc,1,512,0,{id}{long}\nfree,1,512,0,\n"));
+    // So that it does not unpack to too much: digits do not repeat.
+    let digits = |id: u128| id.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let lines =
+        (0..280_000).map(|id| format!("alloc,1,512,0,{:032x}{long}\nfree,1,512,0,\n", digits(id)));
     let packed = gzip(format!("{COLUMNS}\n{}", lines.collect::<String>()).as_bytes()).unwrap();
     assert!(packed.len() < 8_000_000, "{}", packed.len());
     let path = scratch("unpacks-to-much.csv.gz", packed);

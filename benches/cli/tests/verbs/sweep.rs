@@ -124,3 +124,20 @@ fn a_second_sweep_to_the_same_file_is_refused() {
     assert!(journal.starts_with("# coalesce sweep\n"), "{journal}");
     drop(first);
 }
+
+#[test]
+fn a_trace_of_a_sweep_is_not_replaced() {
+    let folder = scratch_folder("sweep_trace");
+    let sweep = folder.join("sweep.toml");
+    fs::write(
+        &sweep,
+        "[settings]\ndefault = \"\"\n[[workload]]\ntraces = \"a.csv\"\n[[run]]\n",
+    )
+    .unwrap();
+    let trace = folder.join("a.csv");
+    let text = "op,id,bytes,stream,tag\na,0,512,0,x\nf,0,,,\n";
+    fs::write(&trace, text).unwrap();
+    let refused = &["--out: ", "a.csv is read: it would be replaced"];
+    run(&sweep, &trace, &[]).failure(2, refused);
+    assert_eq!(fs::read_to_string(&trace).unwrap(), text);
+}

@@ -1,12 +1,14 @@
 """The GPU memory of one process of a test run.
 
 The process that runs tests measures each of them. Every other one that uses a GPU leaves
-PID.pickle, its memory snapshot, and PID.json, its peaks, in COALESCE_TESTS_FOLDER."""
+PID.started in COALESCE_TESTS_FOLDER, and at its end PID.pickle, its memory snapshot, and PID.json,
+its peaks."""
 
 import atexit
 import importlib
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 
@@ -16,6 +18,9 @@ import coalesce_fits_world
 
 # Operations that PyTorch keeps for the snapshot of a test; the oldest are dropped.
 MOST_EVENTS = 1_000_000
+
+# The frame that PyTorch has for the workspaces of cuBLAS where it records those of C++.
+OF_WORKSPACE = {"filename": "??", "line": 0, "name": "at::cuda::getCUDABlasWorkspace"}
 
 # Ends the process at once.
 EXIT = os._exit
@@ -76,6 +81,8 @@ def begin(torch):
     peaks.keep()
     record(torch)
     if process != tester:
+        # If the process is killed, nothing else says that it used the GPU.
+        left_by(process, "started").touch()
         # Processes of multiprocessing end with os._exit.
         os._exit = leave
         atexit.register(finish)
@@ -87,6 +94,43 @@ def record(torch):
         torch.cuda.memory._record_memory_history(
             context="alloc", stacks="python", max_entries=MOST_EVENTS
         )
+
+
+def final_snapshot(torch):
+    """PyTorch's history, in which a frame names the workspaces of cuBLAS. Releases them: nothing else
+    tells which they are."""
+    devices = range(torch.cuda.device_count())
+    before = [freed(torch, device) for device in devices]
+    torch._C._cuda_clearCublasWorkspaces()
+    counts = [freed(torch, device) - count for device, count in zip(devices, before)]
+    snapshot = torch.cuda.memory._snapshot()
+    for events, count in zip(snapshot["device_traces"], counts):
+        name_workspaces(events, count)
+    return snapshot
+
+
+def freed(torch, device):
+    """How many blocks were freed."""
+    return torch.cuda.memory_stats_as_nested_dict(device)["allocation"]["all"]["freed"]
+
+
+def name_workspaces(events, count):
+    """Names the blocks that were freed last as workspaces."""
+    addresses = set()
+    for event in reversed(events):
+        if event["action"] == "free_requested" and count > 0:
+            addresses.add(event["addr"])
+            count -= 1
+        elif event["action"] == "alloc" and event["addr"] in addresses:
+            addresses.remove(event["addr"])
+            event["frames"] = [OF_WORKSPACE, *event.get("frames", ())]
+        if count <= 0 and not addresses:
+            return
+
+
+def left_by(process, what):
+    """A file that a process leaves."""
+    return Path(os.environ["COALESCE_TESTS_FOLDER"], f"{process}.{what}")
 
 
 def leave(status):
@@ -102,9 +146,12 @@ def finish():
         return
     torch, found, peaks = peaks.torch, peaks, None
     found.note()
+    if not left_by(process, "started").exists():
+        # The test is over, and has said that this process is not counted.
+        return
     stats = torch.cuda.memory_stats()
-    path = Path(os.environ["COALESCE_TESTS_FOLDER"], str(os.getpid()))
-    torch.cuda.memory._dump_snapshot(f"{path}.pickle")
+    left_by(process, "pickle").write_bytes(pickle.dumps(final_snapshot(torch)))
     known = {"peaks": found.bytes, "ooms": stats.get("num_ooms", 0), "values": values}
+    left_by(process, "unfinished").write_text(json.dumps(known), encoding="utf-8")
     # Its presence says that the process is done.
-    path.with_suffix(".json").write_text(json.dumps(known), encoding="utf-8")
+    left_by(process, "unfinished").replace(left_by(process, "json"))

@@ -132,9 +132,13 @@ fn a_compressed_file_may_have_as_many_bytes_as_are_kept() {
     assert_eq!(read(u64::MAX, u64::MAX), expanded);
     assert_eq!(read(u64::MAX, most), expanded);
     assert_eq!(read(most + 1, most), expanded);
+    assert_eq!(read(most, most), expanded);
     assert_eq!(
-        read(most, most),
-        Err(format!("a.csv: longer than the limit of {most} bytes"))
+        read(most - 1, most),
+        Err(format!(
+            "a.csv: longer than the limit of {} bytes",
+            most - 1
+        ))
     );
     let kept = most - 1;
     let too_many =

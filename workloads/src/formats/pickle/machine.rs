@@ -229,9 +229,14 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
         let items = self.stack.len() + self.others.len();
         let own = items * size_of::<Item>() + self.memo.len() * size_of::<Memo>();
         let own = own + self.marks.len() * size_of::<u32>();
-        let bytes = (own as u64)
-            .saturating_add(self.arena.bytes())
-            .saturating_add(self.consumer.bytes());
+        let values = (own as u64).saturating_add(self.arena.bytes());
+        if values > most_of_values(self.opcode_at.into()) {
+            return Err(
+                "the values take many times more memory than the file has bytes; no snapshot does that"
+                    .to_owned(),
+            );
+        }
+        let bytes = values.saturating_add(self.consumer.bytes());
         self.budget
             .check(bytes)
             .map_err(|reason| reason.to_string())
@@ -489,6 +494,14 @@ impl What {
             Self::Dict => Content::Dict(chain),
         }
     }
+}
+
+/// The most memory that the values of so many bytes of a file may take. Those of snapshots take about as much as the file,
+/// and lists of shared frames 8 times as much; an empty list is a byte in the file and takes 40.
+fn most_of_values(read: u64) -> u64 {
+    const ALWAYS_ALLOWED: u64 = 64 << 20;
+    const PER_BYTE: u64 = 16;
+    ALWAYS_ALLOWED.saturating_add(read.saturating_mul(PER_BYTE))
 }
 
 /// An integer of at most 32 bits.
