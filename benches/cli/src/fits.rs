@@ -208,9 +208,9 @@ fn each_alone(program: &Program, device: Device, world: World) -> anyhow::Result
             .run(device.roomy(), None)
             .and_then(ensure_enough)
             .with_context(|| format!("as rank {rank}"))?;
-        all.push(run.known);
+        all.push(run.known.of_rank());
     }
-    Ok(grouped(&all))
+    Ok(grouped(all))
 }
 
 /// The program with the largest number with which it fits.

@@ -337,7 +337,7 @@ impl Program {
         let succeeded = process.status.success();
         let mut reports = run::reports(&records, succeeded)?;
         let ranks = match &self.part {
-            Some(_) => grouped(reports.iter().map(|(known, _)| known)),
+            Some(_) => grouped(reports.iter().map(|(known, _)| known.of_rank())),
             None => Vec::new(),
         };
         let server = Server::of(&records)?;

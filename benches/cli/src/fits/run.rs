@@ -74,6 +74,15 @@ impl Known {
         self.ooms == 0 || (succeeded && self.ended != Ended::OutOfMemory)
     }
 
+    /// What its rank needs.
+    pub fn of_rank(&self) -> Ranks {
+        Ranks {
+            ranks: vec![self.rank],
+            peak_requested_bytes: self.peak_requested_bytes,
+            peak_reserved_bytes: self.peak_reserved_bytes,
+        }
+    }
+
     /// Whether it failed, but not for lack of memory.
     pub fn has_error(&self, succeeded: bool) -> bool {
         // mp.spawn catches the errors of its processes.

@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::run::Known;
-
 /// GPUs of a machine.
 const LOCAL: u32 = 8;
 
@@ -75,31 +73,22 @@ impl World {
 }
 
 impl Ranks {
-    /// A group of one rank.
-    pub fn of(known: &Known) -> Self {
-        Self {
-            ranks: vec![known.rank],
-            peak_requested_bytes: known.peak_requested_bytes,
-            peak_reserved_bytes: known.peak_reserved_bytes,
-        }
-    }
-
-    /// Whether the peaks of another rank are the same but for what a log line or a counter takes.
-    fn are_like(&self, known: &Known) -> bool {
+    /// Whether the peaks are those of others but for what a log line or a counter takes.
+    fn are_like(&self, others: &Self) -> bool {
         let difference = self
             .peak_requested_bytes
-            .abs_diff(known.peak_requested_bytes);
-        self.peak_reserved_bytes == known.peak_reserved_bytes && difference <= NEGLIGIBLE
+            .abs_diff(others.peak_requested_bytes);
+        self.peak_reserved_bytes == others.peak_reserved_bytes && difference <= NEGLIGIBLE
     }
 }
 
 /// The ranks in groups of those that need the same, the most first.
-pub fn grouped<'a>(ranks: impl IntoIterator<Item = &'a Known>) -> Vec<Ranks> {
+pub fn grouped(ranks: impl IntoIterator<Item = Ranks>) -> Vec<Ranks> {
     let mut all: Vec<Ranks> = Vec::new();
-    for known in ranks {
-        match all.iter_mut().find(|ranks| ranks.are_like(known)) {
-            Some(ranks) => ranks.ranks.push(known.rank),
-            None => all.push(Ranks::of(known)),
+    for next in ranks {
+        match all.iter_mut().find(|ranks| ranks.are_like(&next)) {
+            Some(ranks) => ranks.ranks.extend(next.ranks),
+            None => all.push(next),
         }
     }
     all.sort_by_key(|ranks| std::cmp::Reverse(ranks.peak_reserved_bytes));
