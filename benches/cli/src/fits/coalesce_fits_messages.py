@@ -29,7 +29,7 @@ MISSING = object()
 
 # Messages so far by those who take part.
 sent = {}
-# The processes that were started for their messages, by rank.
+# The processes that this one started for their messages, by rank.
 partners = {}
 
 
@@ -50,24 +50,41 @@ def put(name, value):
 def take(name, sender):
     """The message of a rank, or MISSING."""
     end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        # In this order: a rank sends before it leaves.
-        gone = has_left(sender)
-        if (FOLDER / name).exists():
-            return pickle.loads((FOLDER / name).read_bytes())
-        if gone:
-            break
+    message = FOLDER / name
+    while not message.exists():
+        # It may have been sent between the two looks. A rank sends before it leaves.
+        if (has_left(sender) and not message.exists()) or time.monotonic() > end:
+            return MISSING
         time.sleep(PAUSE)
-    return MISSING
+    return pickle.loads(message.read_bytes())
 
 
 def has_left(rank):
     """Whether a rank sends nothing more. Starts one that does not run."""
     if TOGETHER:
         return (FOLDER / f"left.{rank}").exists()
-    if rank not in partners:
-        partners[rank] = partner(rank)
-    return partners[rank].poll() is not None
+    if runs(rank):
+        return False
+    if rank in partners:
+        return True
+    partners[rank] = partner(rank)
+    note_running(rank, partners[rank].pid)
+    return False
+
+
+def note_running(rank, process):
+    (FOLDER / f"running.{rank}").write_text(str(process))
+
+
+def runs(rank):
+    """Whether a process is this rank. Two ranks that wait for each other must not start each other."""
+    try:
+        process = (FOLDER / f"running.{rank}").read_text()
+        state = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    # Its parent has not looked yet.
+    return state != "Z"
 
 
 def leave():
@@ -171,3 +188,6 @@ OBJECTS = [
     send_object_list,
     recv_object_list,
 ]
+
+if not TOGETHER:
+    note_running(RANK, os.getpid())
