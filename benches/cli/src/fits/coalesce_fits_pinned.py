@@ -67,8 +67,3 @@ class Pinned:
             "rounding_bytes": sum(block - requested for requested, block, _ in self.at_peak.values()),
             "holders": holders[:MOST_HOLDERS],
         }
-
-
-def pins(name, kwargs):
-    """Whether a function of PyTorch may make a tensor in pinned memory."""
-    return kwargs.get("pin_memory") or (name == "to" and kwargs.get("non_blocking"))

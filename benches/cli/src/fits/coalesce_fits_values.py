@@ -13,7 +13,6 @@ import ctypes
 import os
 import sys
 
-from coalesce_fits_pinned import pins
 from torch import arange, is_tensor
 from torch import bool as boolean
 from torch.overrides import TorchFunctionMode
@@ -68,7 +67,7 @@ HOST = "_coalesce_fits_host"
 class Values(TorchFunctionMode):
     """Sees every call of PyTorch's functions by the program."""
 
-    def __init__(self, note, pinned):
+    def __init__(self, note, pinned=lambda tensor: None):
         """`note` is called with "values", "shapes", "routes" or "workspaces" for each call after which
         the memory of a real GPU may differ; `pinned`, with each tensor on the host that may be pinned."""
         super().__init__()
@@ -177,6 +176,11 @@ def known(tensor):
         host = host()
         setattr(tensor, HOST, host)
     return host
+
+
+def pins(name, kwargs):
+    """Whether a function of PyTorch may make a tensor in pinned memory."""
+    return kwargs.get("pin_memory") or (name == "to" and kwargs.get("non_blocking"))
 
 
 def mask_of(name, args, kwargs):

@@ -69,7 +69,7 @@ def imported(torch):
 
 
 def note(kind, line):
-    if kind in ("values", "shapes"):
+    if kind in ("values", "shapes", "routes"):
         values[line] = values.get(line, 0) + 1
 
 
