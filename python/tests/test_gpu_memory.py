@@ -3,6 +3,7 @@
 pip install WHEEL torch pytest pytest-xdist && pytest python/tests/test_gpu_memory.py
 """
 
+import importlib.metadata
 import json
 import re
 import unittest
@@ -102,7 +103,7 @@ def test_kills():
 
 @pytest.mark.limit_gpu_memory("2 MiB", kind="requested")
 def test_multiplies():
-    torch.nn.Linear(1024, 1024, device="cuda")(torch.empty(1, 1024, device="cuda"))
+    torch.empty(1024, 1024, device="cuda") @ torch.empty(1024, 8, device="cuda")
 
 def test_reads():
     ids = torch.tensor([3, 4], device="cuda")
@@ -140,6 +141,9 @@ KEPT = []
 def test_leaks():
     KEPT.append(mebibytes(2))
 """
+# A product keeps a workspace, until 2.15 requests it anew for each.
+RELEASE = tuple(map(int, importlib.metadata.version("torch").split(".")[:2]))
+WORKSPACE = ["* MiB  (workspace of cuBLAS) (*)"] if RELEASE < (2, 15) else []
 SAID = [
     "GPU memory: on a simulated l4, PyTorch *",
     "*ERROR at teardown of test_leaks*",
@@ -157,7 +161,7 @@ SAID = [
     "Reason: the allocator. Of 20.00 MiB that it reserved, tensors request 2.00 MiB; beside *",
     "*_ TestClass.test_each?26? _*",
     "*_ test_multiplies _*",
-    "* MiB  (workspace of cuBLAS) (*)",
+    *WORKSPACE,
     "*_ test_reads _*",
     ">       assert torch.ones(2, *",
     "*- GPU memory -*",
