@@ -152,6 +152,7 @@ assert total.item() == (size * (size + 1) // 2 if together else size * (rank + 1
 send = torch.arange(size).cuda() + rank
 receive = torch.empty_like(send)
 dist.all_to_all_single(receive, send)
+send.zero_()
 expected = [other + rank for other in range(size)] if together else [2 * rank] * size
 assert receive.tolist() == expected, receive.tolist()
 # More than the allocator rounds up.

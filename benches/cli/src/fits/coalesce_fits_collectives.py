@@ -20,7 +20,10 @@ def arrives(tensor, make):
 
 
 def sent(tensor):
-    return known(tensor) if tensor.numel() <= MOST_ELEMENTS else None
+    """The values that a tensor has now, which the program may change before they are read; None if they
+    are unknown."""
+    host = known(tensor) if tensor.numel() <= MOST_ELEMENTS else None
+    return None if host is None else host.clone()
 
 
 def after(make):
@@ -49,8 +52,8 @@ def all_reduce(call, tensor, op=None, group=None, **kwargs):
     reduce = reductions.get(getattr(op, "op", op))
     parts = messages.exchange(group, sent(tensor))
     result = call(tensor, op, group, **kwargs)
-    if reduce:
-        arrives(tensor, after(lambda all: reduce(torch.stack(all), 0).to(all[0].dtype))(parts))
+    total = after(lambda all: reduce(torch.stack(all), 0).to(all[0].dtype))(parts)
+    arrives(tensor, total if reduce else lambda: None)
     return result
 
 
@@ -67,7 +70,7 @@ def all_gather(call, tensor_list, tensor, group=None, async_op=False):
     parts = messages.exchange(group, sent(tensor))
     result = call(tensor_list, tensor, group, async_op)
     for index, each in enumerate(tensor_list):
-        arrives(each, after(lambda all, index=index: all[index])(parts))
+        arrives(each, after(lambda all, index=index: all[index].clone())(parts))
     return result
 
 
