@@ -76,7 +76,7 @@ impl HostMemory {
         self.peak = self.peak.max(self.pinned);
     }
 
-    /// The bytes of the pinned range that contains an address; 0 if there is none.
+    /// The size, in bytes, of the pinned range that contains an address, or 0 if no range does.
     fn range_at(&self, addr: u64) -> u64 {
         let allocated = self.allocated.range(..=addr).next_back();
         let allocated = allocated.map(|(&start, layout)| (start, layout.size() as u64));
@@ -144,7 +144,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The bytes of the pinned range that contains an address; 0 if there is none.
+    /// The size, in bytes, of the pinned range that contains an address, or 0 if no range does.
     pub(crate) fn pinned_range(&self, addr: u64) -> u64 {
         self.host.range_at(addr)
     }

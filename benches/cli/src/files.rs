@@ -12,7 +12,7 @@ use clap::{Arg, ArgMatches, Command};
 use coalesce_alloc::printable;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
-/// Declares the type of an argument that names a file.
+/// Declares types for arguments that name files.
 macro_rules! named {
     ($(#[doc = $doc:literal] $name:ident)+) => {
         $(

@@ -180,7 +180,7 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
 /// The answer about a program, a job that runs as a whole, or one rank.
 fn answered(args: &Args, program: &Program, device: Device) -> anyhow::Result<(FitsReport, Run)> {
     let (program, found, largest) = match &args.vary {
-        Some(parameter) => largest(program, device, parameter)?,
+        Some(parameter) => largest_that_fits(program, device, parameter)?,
         None => (program.clone(), decide(program, device)?, None),
     };
     let conf = match &found.verdict {
@@ -214,7 +214,7 @@ fn each_alone(program: &Program, device: Device, world: World) -> anyhow::Result
 }
 
 /// The program with the largest number with which it fits.
-fn largest(
+fn largest_that_fits(
     program: &Program,
     device: Device,
     parameter: &Parameter,

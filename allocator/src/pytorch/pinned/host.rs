@@ -1,4 +1,4 @@
-//! Which functions of CUDA pin and release host memory.
+//! The memory that CUDA pins for the host, and the calls that pin and release it.
 
 use std::fmt;
 

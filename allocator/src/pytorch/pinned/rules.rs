@@ -4,8 +4,8 @@ use super::pool::Choice;
 use super::stats::{FreedBytes, PoolCounters, Report};
 use crate::release::{Release, in_force, v2};
 
-/// The memory of the set of streams that used a block, after a free. It decides in which order the next free records
-/// events.
+/// Whether a block keeps the table of the streams that used it after a free. The table decides the order in which the next
+/// free records events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StreamSets {
     /// Kept by the block. Until 2.8.
@@ -21,7 +21,7 @@ pub(super) struct Rules {
     pub(super) choice: Choice,
     /// Whether a request looks for complete events of its size if another thread processes the events.
     pub(super) searches_events: bool,
-    /// What remains of a set of streams.
+    /// Whether a block keeps the table of its streams.
     pub(super) stream_sets: StreamSets,
     /// Whether captures of graphs have pools of their own.
     pub(super) captures_have_pools: bool,

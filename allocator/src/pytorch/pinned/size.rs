@@ -9,7 +9,7 @@ use crate::settings::Settings;
 /// The number of size classes.
 pub(super) const CLASSES: usize = 64;
 
-/// The blocks above 2^(k-1) and up to 2^k bytes; k is the class's number.
+/// Blocks larger than 2^(k-1) bytes and at most 2^k bytes, where k is the number of the class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SizeClass(u32);
 

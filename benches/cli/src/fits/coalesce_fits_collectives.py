@@ -26,23 +26,21 @@ def sent(tensor):
     return None if host is None else host.clone()
 
 
-def after(make):
-    """The result of a function of the parts that arrive; None if one of them is unknown."""
+def made_of(parts, make):
+    """A function that makes a value of the parts that arrive. It returns None if one of them is unknown."""
 
-    def wrapped(parts):
-        def result():
-            arrived = parts()
-            if any(part is None or part is messages.MISSING for part in arrived):
-                return None
-            return make(arrived)
+    def made():
+        arrived = parts()
+        if any(part is None or part is messages.MISSING for part in arrived):
+            return None
+        return make(arrived)
 
-        return result
-
-    return wrapped
+    return made
 
 
-def one(parts):
-    return lambda: [parts()]
+def same_as(part):
+    """A function that returns the one part that arrives."""
+    return made_of(lambda: [part()], lambda all: all[0])
 
 
 def all_reduce(call, tensor, op=None, group=None, **kwargs):
@@ -52,7 +50,7 @@ def all_reduce(call, tensor, op=None, group=None, **kwargs):
     reduce = reductions.get(getattr(op, "op", op))
     parts = messages.exchange(group, sent(tensor))
     result = call(tensor, op, group, **kwargs)
-    total = after(lambda all: reduce(torch.stack(all), 0).to(all[0].dtype))(parts)
+    total = made_of(parts, lambda all: reduce(torch.stack(all), 0).to(all[0].dtype))
     arrives(tensor, total if reduce else lambda: None)
     return result
 
@@ -62,7 +60,7 @@ def broadcast(call, tensor, src=None, group=None, async_op=False, group_src=None
     part = messages.share(group, sender, sent(tensor) if sender == messages.RANK else None)
     given = {} if group_src is None else {"group_src": group_src}
     result = call(tensor, src, group, async_op, **given)
-    arrives(tensor, after(lambda all: all[0])(one(part)))
+    arrives(tensor, same_as(part))
     return result
 
 
@@ -70,14 +68,14 @@ def all_gather(call, tensor_list, tensor, group=None, async_op=False):
     parts = messages.exchange(group, sent(tensor))
     result = call(tensor_list, tensor, group, async_op)
     for index, each in enumerate(tensor_list):
-        arrives(each, after(lambda all, index=index: all[index].clone())(parts))
+        arrives(each, made_of(parts, lambda all, index=index: all[index].clone()))
     return result
 
 
 def all_gather_into_tensor(call, output_tensor, input_tensor, group=None, async_op=False):
     parts = messages.exchange(group, sent(input_tensor))
     result = call(output_tensor, input_tensor, group, async_op)
-    arrives(output_tensor, after(lambda all: torch.cat(all).view(output_tensor.shape))(parts))
+    arrives(output_tensor, made_of(parts, lambda all: torch.cat(all).view(output_tensor.shape)))
     return result
 
 
@@ -134,7 +132,7 @@ def receive(call, tensor, src=None, group=None, tag=0, group_src=None):
     part = messages.receive(messages.place(group, src, group_src))
     given = {} if group_src is None else {"group_src": group_src}
     result = call(tensor, src, group, tag, **given)
-    arrives(tensor, after(lambda all: all[0])(one(part)))
+    arrives(tensor, same_as(part))
     return result
 
 

@@ -302,28 +302,14 @@ impl Program {
         }
         let mut commands = Vec::new();
         for variables in self.launches() {
-            let mut command = Command::new(&self.command[0]);
+            let mut command = self.process(&watch)?;
             command
-                .args(&self.command[1..])
-                .envs(self.variables.iter().map(|(name, value)| (name, value)))
-                .envs(variables)
-                .env("PYTHONPATH", first_in_path(&watch)?)
                 .env("COALESCE_FITS_FOLDER", &records)
                 .env("COALESCE_FITS_MESSAGES", &messages)
-                .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
                 .env("COALESCE_FITS_EPOCHS", epochs.to_string())
+                .envs(variables)
                 .envs(assumed.variables())
-                .envs(device.variables())
-                // It times kernels. What it learns here must not reach a real GPU.
-                .env(
-                    "TORCHINDUCTOR_CACHE_DIR",
-                    self.kernels.path().join("inductor"),
-                )
-                .env("TRITON_CACHE_DIR", self.kernels.path().join("triton"))
-                .env("VLLM_CACHE_ROOT", self.kernels.path().join("vllm"));
-            if let Some(folder) = standins::folder() {
-                command.env("COALESCE_FITS_STANDINS", folder);
-            }
+                .envs(device.variables());
             if let Some(conf) = conf {
                 command.env("PYTORCH_CUDA_ALLOC_CONF", conf);
             }
@@ -380,6 +366,25 @@ impl Program {
             succeeded,
             _folder: folder,
         })
+    }
+
+    /// The command, with what is the same for all runs. The modules that watch it are in a folder.
+    fn process(&self, watch: &Path) -> anyhow::Result<Command> {
+        // Kernels are timed. What is learnt here must not reach a real GPU.
+        let cache = |name| self.kernels.path().join(name);
+        let mut command = Command::new(&self.command[0]);
+        command
+            .args(&self.command[1..])
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .env("PYTHONPATH", first_in_path(watch)?)
+            .env("COALESCE_FITS_STEPS", self.steps.unwrap_or(0).to_string())
+            .env("TORCHINDUCTOR_CACHE_DIR", cache("inductor"))
+            .env("TRITON_CACHE_DIR", cache("triton"))
+            .env("VLLM_CACHE_ROOT", cache("vllm"));
+        if let Some(folder) = standins::folder() {
+            command.env("COALESCE_FITS_STANDINS", folder);
+        }
+        Ok(command)
     }
 
     /// The folder of the messages between ranks: one for each value that varies. Those of one rank outlive its run.

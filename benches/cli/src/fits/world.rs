@@ -16,7 +16,7 @@ pub struct World {
     pub size: u32,
 }
 
-/// Ranks with the same peaks of memory.
+/// Ranks with almost the same peaks of memory.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Ranks {
     /// The ranks of the group that were run.

@@ -55,7 +55,7 @@ const TOP_OF_TORCH: [&str; 32] = [
     "storage.py",
 ];
 
-/// How the modules begin with which `coalesce fits` and the pytest plugin watch a program.
+/// The prefix of the modules with which `coalesce fits` and the pytest plugin watch a program.
 const WATCHING: &str = "coalesce_fits_";
 
 impl Frame {
