@@ -103,7 +103,7 @@ def join(torch):
         begin(backend, store=store, rank=RANK, world_size=WORLD)
 
     def end_here(*args, **kwargs):
-        show_watchdogs_all()
+        show_watchdogs()
         end(*args, **kwargs)
 
     module.init_process_group = torch.distributed.init_process_group = begin_here
@@ -111,15 +111,9 @@ def join(torch):
 
 
 def show_watchdogs():
-    """PyTorch's NCCL watchdogs see from now on what was complete at the last call. They would otherwise
-    free the tensors of collectives at a random time."""
+    """PyTorch's NCCL watchdogs see now which collectives are complete, and nothing later before the next
+    call. They would otherwise free the tensors of collectives at a random time."""
     ctypes.CDLL("libcuda.so.1").fakecuda_show_watchdogs()
-
-
-def show_watchdogs_all():
-    """A watchdog does not end before it has seen that all collectives are complete."""
-    show_watchdogs()
-    show_watchdogs()
 
 
 def stepped():
@@ -132,7 +126,7 @@ def stepped():
 def leave():
     """Called when this rank ends."""
     if WORLD:
-        show_watchdogs_all()
+        show_watchdogs()
     if TOGETHER:
         importlib.import_module("coalesce_fits_messages").leave()
 
