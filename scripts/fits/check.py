@@ -259,7 +259,7 @@ def checks(python, coalesce):
         (9, [], TALK, [[8], [4], [2], [1], [0]]),
     ):
         command = [*launcher, python, "-c", program]
-        answer, _ = fits(coalesce, "--memory", "1GiB", "--world", str(world), "--", *command)
+        answer, _ = fits(coalesce, "--memory", MEMORY, "--world", str(world), "--", *command)
         found = [ranks["ranks"] for ranks in answer["ranks"]]
         yield f"{world} ranks", found, expected
     with tempfile.TemporaryDirectory() as folder:

@@ -20,6 +20,9 @@ typedef struct {
   uint64_t live_mallocs, live_handles, live_reservations;
 } fakecuda_counters_t;
 
+// The compute capability of the simulated device, 90 for 9.0.
+int fakecuda_cc(void);
+
 // Event model ---------------------------------------------------------------
 // hold=0 (default): an event is complete as soon as it is recorded.
 // hold=1: an event stays cudaErrorNotReady until completed explicitly
@@ -50,6 +53,25 @@ void fakecuda_counters(fakecuda_counters_t* out);
 uint64_t fakecuda_pinned_range(const void* addr);
 // The most bytes of host memory that were pinned.
 uint64_t fakecuda_peak_pinned(void);
+
+// Memory of libraries --------------------------------------------------------
+// With FAKE_LIBRARIES=1, CUDA and its libraries take memory of the device.
+enum {
+  FAKECUDA_CONTEXT,
+  FAKECUDA_KERNELS,
+  FAKECUDA_STREAMS,
+  FAKECUDA_GRAPHS,
+  FAKECUDA_CUBLAS,
+  FAKECUDA_CUDNN,
+  FAKECUDA_NCCL,
+  FAKECUDA_OTHERS,
+};
+// A library takes bytes of the current device, or returns them if negative.
+void fakecuda_take(int part, int64_t bytes);
+// The most bytes of one device that were in use, by the program and by
+// libraries, and what a part had taken then.
+uint64_t fakecuda_peak_with_libraries(void);
+uint64_t fakecuda_taken(int part);
 
 // Call log ------------------------------------------------------------------
 // When on, every state-changing call is appended as one text line; take()

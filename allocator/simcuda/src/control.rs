@@ -8,7 +8,9 @@ use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 
 use crate::border::Out;
+use crate::context;
 use crate::errors::Outcome;
+use crate::library_memory::Part;
 use crate::state::{self, Sim};
 
 /// Memory in use and numbers of calls: `fakecuda_counters_t`. Units are bytes and calls.
@@ -185,8 +187,16 @@ controls! {
     /// Sets the memory used by other processes, in bytes.
     fn fakecuda_set_foreign(bytes: u64) |sim| {
         sim.settings.device.foreign = bytes;
-        sim.devices_mut().for_each(|device| device.sim.set_foreign(bytes));
+        for device in sim.devices_mut() {
+            device.sim.set_foreign(bytes.saturating_add(device.library_memory.total()));
+        }
         Ok(())
+    }
+
+    /// A library takes memory of the current device, in bytes, or returns it if `bytes` is negative.
+    fn fakecuda_take(part: c_int, bytes: i64) |sim| {
+        let ordinal = context::current().unwrap_or(0);
+        sim.take(ordinal, Part::of(part)?, bytes)
     }
 
     /// Makes the next `count` requests for memory fail.
@@ -207,38 +217,45 @@ controls! {
     }
 }
 
+/// What a function of the machine returns; 0 if it is misconfigured.
+fn answer<T: Default>(work: impl FnOnce(&mut Sim) -> Outcome<T>) -> T {
+    let mut found = T::default();
+    control(|sim| {
+        found = work(sim)?;
+        Ok(())
+    });
+    found
+}
+
 /// Returns the compute capability as one number: 90 is 9.0.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakecuda_cc() -> c_int {
-    let mut number = 0;
-    control(|sim| {
-        let (major, minor) = sim.settings.compute_capability;
-        number = major * 10 + minor;
-        Ok(())
-    });
-    number
+    let number = |(major, minor)| major * 10 + minor;
+    answer(|sim| Ok(number(sim.settings.compute_capability)))
 }
 
 /// Returns the bytes of the pinned host memory that contains an address; 0 if it is not pinned.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakecuda_pinned_range(addr: u64) -> u64 {
-    let mut bytes = 0;
-    control(|sim| {
-        bytes = sim.pinned_range(addr);
-        Ok(())
-    });
-    bytes
+    answer(|sim| Ok(sim.pinned_range(addr)))
 }
 
 /// Returns the most bytes of host memory that were pinned.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakecuda_peak_pinned() -> u64 {
-    let mut bytes = 0;
-    control(|sim| {
-        bytes = sim.peak_pinned();
-        Ok(())
-    });
-    bytes
+    answer(|sim| Ok(sim.peak_pinned()))
+}
+
+/// Returns the most bytes of one device that were in use, by the program and by libraries.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_peak_with_libraries() -> u64 {
+    answer(|sim| Ok(sim.most_library_memory()?.peak))
+}
+
+/// Returns the bytes that a library had taken of it then.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_taken(part: c_int) -> u64 {
+    answer(|sim| Ok(sim.most_library_memory()?.at_peak(Part::of(part)?)))
 }
 
 /// Receives the log: the text, its length in bytes, and the context of the caller of

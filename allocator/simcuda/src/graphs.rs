@@ -118,8 +118,7 @@ impl Graphs {
         Ok(nodes.into_iter().all(is_reached))
     }
 
-    /// Makes an executable graph from a copy of a graph.
-    pub(crate) fn instantiate(&mut self, graph: u64) -> Outcome<u64> {
+    fn instantiate(&mut self, graph: u64) -> Outcome<u64> {
         let nodes = &self.get(graph)?.0;
         let operations = nodes.iter().map(|node| node.operation.clone()).collect();
         let executable = FIRST_EXECUTABLE + STEP_EXECUTABLE * self.instantiated;
@@ -148,6 +147,13 @@ impl Graphs {
 }
 
 impl Sim {
+    /// Makes an executable graph from a copy of a graph.
+    pub(crate) fn instantiate(&mut self, here: u32, graph: u64) -> Outcome<u64> {
+        let operations = self.graphs.get(graph)?.0.len();
+        self.take_graph(here, operations)?;
+        self.graphs.instantiate(graph)
+    }
+
     /// Has a stream do all operations of an executable graph.
     pub(crate) fn launch_graph(&mut self, here: u32, executable: u64, stream: u64) -> Outcome {
         let operations = self

@@ -33,6 +33,7 @@
 //! | `FAKE_CC` | compute capability; 9.0 |
 //! | `FAKE_MULTIPROCESSORS` | number of multiprocessors; 132, or 108 below compute capability 9.0 |
 //! | `FAKE_BOOL` | value that a copy of a single byte from the device reads, without contents; 0 |
+//! | `FAKE_LIBRARIES` | 1: CUDA and its libraries take memory of the device, as on an H100. `CUDA_MODULE_LOADING` is respected |
 //! | `FAKE_MEMORY` | 1: memory has [contents] |
 //! | `FAKE_LOG` | file to which the calls are appended at exit |
 //!
@@ -63,6 +64,7 @@ mod graphs;
 mod host;
 mod ipc;
 pub mod library;
+mod library_memory;
 mod memory;
 mod modules;
 mod occupancy;

@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) fabric: bool,
     /// Whether any two devices can access each other's memory.
     pub(crate) peers: bool,
+    /// How kernels are loaded; none if libraries take no memory.
+    pub(crate) loading: Option<Loading>,
     pub(crate) contents: bool,
     /// The value of a byte read from a device without contents.
     pub(crate) byte: u8,
@@ -37,6 +39,15 @@ pub(crate) struct Settings {
     /// Functions that lookups by name do not find.
     pub(crate) missing: Vec<String>,
     pub(crate) failures: Vec<Failure>,
+}
+
+/// When the code of kernels is loaded into the device: `CUDA_MODULE_LOADING`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loading {
+    /// At their first launch, which is the default.
+    Lazy,
+    /// All at once.
+    Eager,
 }
 
 /// A function that fails from some call on.
@@ -109,6 +120,10 @@ impl Settings {
             "a number of multiprocessors above 0",
             |text| text.parse().ok().filter(|&count| count > 0),
         )?;
+        let loading = match text("CUDA_MODULE_LOADING").as_deref() {
+            Some("EAGER") => Loading::Eager,
+            _ => Loading::Lazy,
+        };
         Ok(Self {
             device,
             device_count: if flag("FAKE_NO_DEVICE")? {
@@ -127,6 +142,7 @@ impl Settings {
             pools: !flag("FAKE_NO_POOLS")?,
             fabric: flag("FAKE_FABRIC")?,
             peers: flag("FAKE_PEERS")?,
+            loading: flag("FAKE_LIBRARIES")?.then_some(loading),
             contents: flag("FAKE_MEMORY")?,
             byte: u8::from(flag("FAKE_BOOL")?),
             log: text("FAKE_LOG"),

@@ -25,6 +25,7 @@ use crate::events::Events;
 use crate::graphs::Graphs;
 use crate::host::{HostCall, HostMemory};
 use crate::ipc::OpenMemory;
+use crate::library_memory::LibraryMemory;
 use crate::modules::Modules;
 use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
@@ -39,6 +40,7 @@ pub(crate) struct Device {
     pub(crate) retained: u32,
     /// Whether the runtime has activated the primary context.
     pub(crate) used_by_runtime: bool,
+    pub(crate) library_memory: LibraryMemory,
     /// The lowest address assigned so far and the end of the highest.
     reach: (u64, u64),
 }
@@ -140,6 +142,7 @@ impl Sim {
                 sim,
                 retained: 0,
                 used_by_runtime: false,
+                library_memory: LibraryMemory::default(),
                 reach: (u64::MAX, 0),
             }
         };
@@ -213,6 +216,7 @@ impl Sim {
         let device = self.device(ordinal)?;
         device.used_by_runtime = true;
         context::set_current(Some(ordinal));
+        self.take_context(ordinal)?;
         Ok(ordinal)
     }
 
@@ -241,7 +245,9 @@ impl Sim {
                 contents.follow(ordinal, call);
             }
         }
-        self.counters.peak_used = self.counters.peak_used.max(device.sim.used());
+        let used = device.sim.used();
+        self.counters.peak_used = self.counters.peak_used.max(used);
+        device.library_memory.follow(used);
         if self.logging {
             let calls = self.calls.iter().copied();
             self.log.extend(calls.map(LoggedCall::Device));

@@ -111,6 +111,7 @@ impl Sim {
     fn perform(&mut self, here: u32, stream: u64, operation: &Operation) -> Outcome {
         self.events.count_operation(operation);
         if matches!(operation, Operation::Work(_)) {
+            self.take_kernels(here)?;
             self.reads.last = None;
         }
         match *operation {

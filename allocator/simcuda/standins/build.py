@@ -69,7 +69,7 @@ def functions(library):
 
 def compiled(args, text, path, *flags):
     """Compiles a library from the text of its source."""
-    options = ["-w", "-O1", "-fPIC", "-shared", "-s", f"-I{HERE / 'src'}"]
+    options = ["-w", "-O1", "-fPIC", "-shared", "-s", f"-I{HERE / 'src'}", f"-I{HERE.parent / 'include'}"]
     options += ["-x", "c", "-", "-x", "none"]
     command = [args.cc, *options, f"-Wl,-soname,{path.name}", *flags, "-o", str(path)]
     if subprocess.run(command, input=text, text=True, check=False).returncode != 0:
@@ -99,9 +99,9 @@ def build(args, out):
                 node = SYMBOL_VERSIONS.get(library, path.name)
                 version.write_text(f"{node} {{ global: *; }};\n")
                 flags.append(f"-Wl,--version-script={version}")
-            if library == "libcudart":
-                # It has the driver's functions, too, and is where a program looks for them.
-                flags += ["-Wl,--no-as-needed", str(driver), "-Wl,-rpath,$ORIGIN/.."]
+            # The runtime has the driver's functions, too, and is where a program looks for them.
+            needed = "--no-as-needed" if library == "libcudart" else "--as-needed"
+            flags += [f"-Wl,{needed}", str(driver), "-Wl,-rpath,$ORIGIN/.."]
             compiled(args, source(library, simulated), path, *flags)
         (folder / "version").unlink()
 

@@ -5,8 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The compute capability of the simulated device, 90 for 9.0: allocator/simcuda/src/control.rs. */
-int fakecuda_cc(void);
+#include "fakecuda.h"
+
+#define MIB (1 << 20)
+
+/* Takes device memory for the code of a library: what of it is loaded when needed, or all of it with CUDA_MODULE_LOADING=EAGER. */
+static inline void take_code(int part, int64_t needed, int64_t all) {
+  const char *loading = getenv("CUDA_MODULE_LOADING");
+  fakecuda_take(part, loading && !strcmp(loading, "EAGER") ? all : needed);
+}
 
 /* Says once which function was called, if FAKE_TRACE_STUBS is set. */
 static inline void note(const char *function, int *once) {

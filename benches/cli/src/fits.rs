@@ -3,6 +3,7 @@
 mod answer;
 mod assumed;
 mod gpus;
+mod libraries;
 mod pinned;
 mod processes;
 mod program;
@@ -70,8 +71,8 @@ pub struct Args {
     /// --device.
     #[arg(long, value_parser = bytes::parse_memory)]
     memory: Option<u64>,
-    /// Part of it that the CUDA context and other processes use.
-    #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = bytes::parse_memory)]
+    /// Part of it that other processes use. What CUDA and its libraries take is known.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
     reserve_for_others: u64,
     /// End the program after this many steps of its optimizer without a new peak of reserved memory, even if they differ.
     #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
@@ -85,7 +86,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=FIRST..LAST")]
     vary: Option<Parameter>,
     /// Simulate a job of this many ranks. Up to 8 run at the same time. Of more, ranks 0, 1, 2, 4, 8 and so on and the last
-    /// one run, one after the other and each alone. The answer is about the rank that reserves the most. A launcher such as
+    /// one run, one after the other and each alone. The answer is about the rank that needs the most. A launcher such as
     /// torchrun starts the processes of one machine.
     #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
     world: Option<u32>,
@@ -288,6 +289,11 @@ fn decide(program: &Program, device: Device) -> anyhow::Result<Found> {
         return Ok(Found::exact(run, Verdict::DoesNotStart));
     }
     let whole = program.run(device.roomy(), None).and_then(ensure_enough)?;
+    let libraries = whole.known.in_use().of_libraries();
+    if libraries >= device.memory - device.others {
+        let verdict = Verdict::without_room(device, libraries, whole.known.peak_reserved_bytes);
+        return Ok(Found::exact(whole, verdict));
+    }
     let advice = advice(&whole, device)?;
     let answer = &advice.answer;
     let (Some(conf), Some(command), 0) = (&answer.conf, &answer.command, answer.missing_bytes)
@@ -322,7 +328,9 @@ fn advice(run: &Run, device: Device) -> anyhow::Result<Advice> {
         conf: None,
         capacity: Some(device.memory),
         limit: None,
-        others: device.others,
+        others: device
+            .others
+            .saturating_add(run.known.in_use().of_libraries()),
         addresses: None,
         release: None,
         recorded_device: None,

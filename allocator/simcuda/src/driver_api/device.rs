@@ -130,6 +130,7 @@ entry_points! { driver:
             let ordinal = sim.ordinal(device)?;
             let device = sim.device(ordinal)?;
             device.retained = device.retained.saturating_add(1);
+            sim.take_context(ordinal)?;
             Ok(handle_of(ordinal))
         })
     }

@@ -149,8 +149,9 @@ shared_entry_points! {
         executable: Out<u64>,
         graph: u64,
         _flags: u64,
-    ) |sim, _| {
-        executable.fill(|| sim.graphs.instantiate(graph))
+    ) |sim, api| {
+        let here = api.device(sim)?;
+        executable.fill(|| sim.instantiate(here, graph))
     }
 
     fn cuGraphUpload, cudaGraphUpload(_executable: u64, _stream: u64) |_, _| { Ok(()) }
@@ -196,6 +197,7 @@ shared_entry_points! {
 
 entry_points! { runtime:
     fn cudaGraphInstantiate(executable: Out<u64>, graph: u64, _flags: u64) |sim| {
-        executable.fill(|| sim.graphs.instantiate(graph))
+        let here = sim.runtime_device()?;
+        executable.fill(|| sim.instantiate(here, graph))
     }
 }

@@ -15,6 +15,7 @@ pub(crate) fn create_stream(
 ) -> Outcome {
     stream.fill(|| {
         let ordinal = api.device(sim)?;
+        sim.take_stream(ordinal)?;
         Ok(sim.streams.create(Stream {
             ordinal,
             flags,

@@ -7,6 +7,9 @@
 
 /* A plan is a number. Nothing is kept under it. */
 int cufftCreate(int *plan) {
+  static int once;
+  /* Measured on an H100 with CUDA 13.0. */
+  if (!once++) fakecuda_take(FAKECUDA_OTHERS, 8 * MIB);
   *plan = 1;
   return 0;
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::assumed::{Extent, Reads};
 use super::gpus::GPUS;
+use super::libraries::{self, InUse};
 use super::pinned::{self, Pinned};
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
@@ -62,6 +63,8 @@ pub struct FitsReport {
     pub routes: Vec<Place>,
     /// Lines that ran convolutions or Fourier transforms, and how often.
     pub workspaces: Vec<Place>,
+    /// What is in use on the device at its peak, with what CUDA's libraries hold.
+    pub in_use: InUse,
     /// Pinned host memory, if there is at least 256 MiB, or 64 MiB of rounding.
     pub pinned: Option<Pinned>,
     /// GPUs that have enough memory for the peak, the smallest first. Empty for a server, which takes a part of any memory.
@@ -133,6 +136,20 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// CUDA and its libraries, which hold so many bytes, and other processes leave nothing of the memory.
+    pub fn without_room(device: Device, libraries: u64, reserved: u64) -> Self {
+        let needed = device.others.saturating_add(libraries);
+        let sentence = format!(
+            "CUDA and its libraries alone take {}, and {} are available.",
+            amount(libraries),
+            amount(device.memory - device.others)
+        );
+        Self::TooLarge {
+            missing_bytes: needed.saturating_add(reserved) - device.memory,
+            sentences: vec![sentence],
+        }
+    }
+
     pub fn too_large(advice: &Advice) -> Self {
         Self::TooLarge {
             missing_bytes: advice.answer.missing_bytes,
@@ -146,7 +163,9 @@ impl FitsReport {
     pub fn of(program: &Program, device: Device, found: &Found) -> Self {
         let known = &found.run.known;
         let most = found.most.unwrap_or(found.least);
-        let enough = |bytes: u64| bytes >= most.saturating_add(device.others);
+        let in_use = known.in_use();
+        let others = device.others.saturating_add(in_use.of_libraries());
+        let enough = |bytes: u64| bytes >= most.saturating_add(others);
         // A server takes a part of whatever memory there is.
         let is_server = found.run.server.is_some();
         let gpus = GPUS.iter().filter(|gpu| !is_server && enough(gpu.bytes()));
@@ -170,6 +189,7 @@ impl FitsReport {
             shapes: known.shapes.clone(),
             routes: known.routes.clone(),
             workspaces: known.workspaces.clone(),
+            in_use,
             pinned: None,
             gpus: gpus.map(|gpu| gpu.name).collect(),
             largest: None,
@@ -218,12 +238,14 @@ pub fn page(report: &FitsReport) -> String {
         }
         _ => "the program ended by itself",
     };
+    let libraries = libraries::rows(&report.in_use);
     let pinned = pinned::row(report.pinned.as_ref());
     let _ = write!(
         page,
         "\n\
          peak requested  {requested:>12}  size of all live requests\n\
          peak reserved   {reserved:>12}  memory taken from the device{most}\n\
+         {libraries}\
          {pinned}\
          optimizer steps {:>12}  {ended}\n\
          large enough    {gpus}\n",
@@ -242,7 +264,10 @@ pub fn page(report: &FitsReport) -> String {
 
 /// Whether it fits, one sentence or more a paragraph.
 fn answer(report: &FitsReport) -> Vec<String> {
-    let available = report.memory_bytes - report.others_bytes;
+    let others = report
+        .others_bytes
+        .saturating_add(report.in_use.of_libraries());
+    let available = report.memory_bytes.saturating_sub(others);
     let least = report.peak_reserved_bytes;
     let most = report.largest_reserved_bytes();
     let [reserved, at_most, spare, available] =
@@ -294,18 +319,22 @@ fn ranks(all: &[Ranks]) -> String {
             same.ranks[0]
         ),
         [most, ..] => format!(
-            "Of the ranks that were run, rank {} reserves the most, and this is about it:",
+            "Of the ranks that were run, rank {} needs the most, and this is about it:",
             most.ranks[0]
         ),
     };
     let mut text = format!("\n{}", paragraphs([remark]));
     for ranks in all {
-        let [requested, reserved] =
-            [ranks.peak_requested_bytes, ranks.peak_reserved_bytes].map(amount);
+        let [requested, reserved, device] = [
+            ranks.peak_requested_bytes,
+            ranks.peak_reserved_bytes,
+            ranks.peak_device_bytes,
+        ]
+        .map(amount);
         let names: Vec<String> = ranks.ranks.iter().map(u32::to_string).collect();
         let _ = writeln!(
             text,
-            "  requested {requested:>12}  reserved {reserved:>12}  rank {}",
+            "  requested {requested:>12}  reserved {reserved:>12}  on the device {device:>12}  rank {}",
             names.join(", ")
         );
     }

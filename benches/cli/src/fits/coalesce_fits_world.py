@@ -9,6 +9,7 @@ as the stand-in."""
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import os
 import signal
@@ -92,6 +93,8 @@ def join(torch):
     show_watchdogs()
     begin, end = module.init_process_group, module.destroy_process_group
 
+    # DeepSpeed looks which arguments it has.
+    @functools.wraps(begin)
     def begin_here(*args, **kwargs):
         # mp.spawn passes ranks as arguments.
         given = kwargs.get("rank", args[4] if len(args) > 4 else -1)
@@ -99,8 +102,10 @@ def join(torch):
         if given >= 0 and here > 0 and given != RANK % here:
             os._exit(0)
         backend = kwargs.get("backend", args[0] if args else None)
+        # With a device, communicators are made at once instead of when they are used.
+        device = {name: kwargs[name] for name in ("device_id",) if name in kwargs}
         # The closure keeps the store alive. A process group holds only its C++ part.
-        begin(backend, store=store, rank=RANK, world_size=WORLD)
+        begin(backend, store=store, rank=RANK, world_size=WORLD, **device)
 
     def end_here(*args, **kwargs):
         show_watchdogs()

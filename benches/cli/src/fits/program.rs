@@ -23,7 +23,7 @@ use super::world::{World, grouped};
 use crate::output::notice;
 
 /// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 11] = [
+const MODULES: [(&str, &str); 12] = [
     ("sitecustomize.py", include_str!("watch.py")),
     (
         "coalesce_fits_steps.py",
@@ -37,6 +37,10 @@ const MODULES: [(&str, &str); 11] = [
     (
         "coalesce_fits_imports.py",
         include_str!("coalesce_fits_imports.py"),
+    ),
+    (
+        "coalesce_fits_libraries.py",
+        include_str!("coalesce_fits_libraries.py"),
     ),
     (
         "coalesce_fits_messages.py",
@@ -96,6 +100,7 @@ impl Device {
             ("FAKE_TOTAL_BYTES", self.memory.to_string()),
             ("FAKE_FOREIGN_BYTES", self.others.to_string()),
             ("FAKE_ADDR", "cuda".to_owned()),
+            ("FAKE_LIBRARIES", "1".to_owned()),
         ];
         if let Some(Gpu {
             capability: (major, minor),

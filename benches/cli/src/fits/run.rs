@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::assumed::Assumed;
+use super::libraries::InUse;
 use super::pinned::Pinned;
 use super::server::Server;
 use super::world::Ranks;
@@ -66,6 +67,9 @@ pub struct Known {
     /// Host memory that it pinned.
     #[serde(default)]
     pub pinned: Option<Pinned>,
+    /// What was in use on the device at its peak.
+    #[serde(default)]
+    pub in_use: Option<InUse>,
 }
 
 impl Known {
@@ -80,7 +84,12 @@ impl Known {
             ranks: vec![self.rank],
             peak_requested_bytes: self.peak_requested_bytes,
             peak_reserved_bytes: self.peak_reserved_bytes,
+            peak_device_bytes: self.in_use().peak_bytes,
         }
+    }
+
+    pub fn in_use(&self) -> InUse {
+        self.in_use.clone().unwrap_or_default()
     }
 
     /// Whether it failed, but not for lack of memory.
@@ -164,7 +173,7 @@ pub(super) fn without_torch(records: &Path) -> Option<String> {
 }
 
 /// The reports of all processes, each with its snapshot, that which the answer is about first: one that failed if the program
-/// did, or the one that reserved most.
+/// did, or the one that needs most.
 pub(super) fn reports(records: &Path, succeeded: bool) -> anyhow::Result<Vec<(Known, PathBuf)>> {
     let mut all: Vec<(Known, PathBuf)> = Vec::new();
     for entry in fs::read_dir(records)? {
@@ -179,8 +188,7 @@ pub(super) fn reports(records: &Path, succeeded: bool) -> anyhow::Result<Vec<(Kn
     }
     all.sort_by_key(|(known, _)| {
         let is_cause = !succeeded && known.has_error(succeeded);
-        let reserved = Reverse(known.peak_reserved_bytes);
-        (!is_cause, reserved, known.rank)
+        (!is_cause, Reverse(known.of_rank().need()), known.rank)
     });
     Ok(all)
 }

@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 
 import coalesce_fits_gpu
+import coalesce_fits_libraries
 import coalesce_fits_server
 import coalesce_fits_world
 from coalesce_fits_imports import After, run_hidden
@@ -155,6 +156,7 @@ class Watch:
             ooms=ooms,
             error=self.error,
             pinned=self.pinned.report(),
+            in_use=coalesce_fits_libraries.in_use(),
             **calls,
         )
 
@@ -162,7 +164,7 @@ class Watch:
 def report(torch, ended, **known):
     """Writes what is known of this process, and zeros for the rest."""
     numbers = ("steps", "short_epochs", "peak_reserved_bytes", "peak_requested_bytes", "ooms")
-    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(PLACES, []), "error": "", "pinned": None}
+    nothing = {**dict.fromkeys(numbers, 0), **dict.fromkeys(PLACES, []), "error": "", "pinned": None, "in_use": None}
     rank = coalesce_fits_world.RANK
     text = json.dumps({"torch": torch, "ended": ended, "rank": rank, **nothing, **known})
     # Its presence says that the process is done.

@@ -25,6 +25,8 @@ pub struct Ranks {
     pub peak_requested_bytes: u64,
     /// Bytes.
     pub peak_reserved_bytes: u64,
+    /// Bytes in use on the device at its peak, with those of CUDA's libraries. 0 if they are not known.
+    pub peak_device_bytes: u64,
 }
 
 impl World {
@@ -73,12 +75,19 @@ impl World {
 }
 
 impl Ranks {
+    /// By what they need.
+    pub(super) fn need(&self) -> (u64, u64) {
+        (self.peak_device_bytes, self.peak_reserved_bytes)
+    }
+
     /// Whether the peaks are those of others but for what a log line or a counter takes.
     fn are_like(&self, others: &Self) -> bool {
         let difference = self
             .peak_requested_bytes
             .abs_diff(others.peak_requested_bytes);
-        self.peak_reserved_bytes == others.peak_reserved_bytes && difference <= NEGLIGIBLE
+        self.peak_reserved_bytes == others.peak_reserved_bytes
+            && self.peak_device_bytes == others.peak_device_bytes
+            && difference <= NEGLIGIBLE
     }
 }
 
@@ -91,7 +100,7 @@ pub fn grouped(ranks: impl IntoIterator<Item = Ranks>) -> Vec<Ranks> {
             None => all.push(next),
         }
     }
-    all.sort_by_key(|ranks| std::cmp::Reverse(ranks.peak_reserved_bytes));
+    all.sort_by_key(|ranks| std::cmp::Reverse(ranks.need()));
     all
 }
 
