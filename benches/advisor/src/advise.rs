@@ -196,6 +196,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         lower_bound_bytes: simulator.demand.lower_bound_bytes,
         capacity_bytes: simulator.conditions.capacity,
         others_bytes: simulator.conditions.others,
+        beside_bytes: request.recording.and_then(Recording::beside_at_end),
         aim: request.aim,
         profile: request.profile.name.clone(),
         addresses: request.conditions.addresses.name(),

@@ -29,6 +29,8 @@ pub struct Side {
     pub releases: Option<String>,
     /// Bytes of memory that the process could reserve, if limited.
     pub limit_bytes: Option<u64>,
+    /// Bytes in use beside PyTorch's allocator at the end of the recording; `None` if it does not tell.
+    pub beside_bytes: Option<u64>,
     /// The parts of reserved memory at its peak.
     pub peak: PeakBreakdown,
     /// Requests that failed.
@@ -146,6 +148,7 @@ impl Compared<'_> {
                 settings: subject.conf.to_owned(),
                 releases: recording.map(|recording| recording.releases().range()),
                 limit_bytes: subject.conditions.limit,
+                beside_bytes: recording.and_then(|recording| recording.beside_at_end()),
                 peak,
                 failed_requests: evidence.tally.ooms,
                 retries: evidence.measures.retries,

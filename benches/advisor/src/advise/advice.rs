@@ -32,6 +32,9 @@ pub struct Advice {
     pub capacity_bytes: u64,
     /// Bytes of it that others hold.
     pub others_bytes: u64,
+    /// Bytes in use beside PyTorch's allocator at the end of the recording: by CUDA, its libraries and other processes; none
+    /// if it does not tell.
+    pub beside_bytes: Option<u64>,
     /// What settings were chosen for.
     pub aim: Aim,
     /// The cost profile of driver time.

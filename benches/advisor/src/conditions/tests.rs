@@ -348,4 +348,12 @@ fn a_recording_without_a_failure_has_the_memory_that_was_free_at_its_end() {
         memory(u64::MAX),
         format!("device memory: 16777216.00 TiB, {source}")
     );
+    let noted = Process {
+        total: Some(300 * MIB),
+        free: Some(200 * MIB),
+        limit: None,
+    };
+    let input = noting(recorded(None, &entries, &[held, freed]), noted);
+    let beside = input.recording.unwrap().beside_at_end();
+    assert_eq!(beside, Some(100 * MIB), "nothing is reserved at the end");
 }

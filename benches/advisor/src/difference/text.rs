@@ -208,6 +208,9 @@ fn parts(difference: &Difference, amounts: Amounts) -> Table {
         };
         table.row(row(name, part.before_bytes, part.after_bytes, amounts));
     }
+    if let [Some(before), Some(after)] = sides.map(|side| side.beside_bytes) {
+        table.row(row("beside it, at the end", before, after, amounts));
+    }
     table
 }
 

@@ -34,4 +34,12 @@ impl Recording {
         let at_end = reserved.last()?.saturating_add(self.process.free?);
         reserved.into_iter().chain([at_end]).max()
     }
+
+    /// Bytes of the device that were in use beside PyTorch's allocator at the end of the recording: by CUDA, by its
+    /// libraries and by other processes.
+    #[must_use]
+    pub fn beside_at_end(&self) -> Option<u64> {
+        let used = self.process.total?.checked_sub(self.process.free?)?;
+        used.checked_sub(*self.reserved_before_entries().last()?)
+    }
 }

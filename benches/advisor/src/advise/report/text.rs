@@ -95,6 +95,9 @@ fn peak(advice: &Advice) -> String {
             table.row([name, &unit.amount(bytes), &share, meaning]);
         }
     }
+    if let Some(bytes) = advice.beside_bytes {
+        table.row(["beside it", &unit.amount(bytes), "", BESIDE]);
+    }
     let meaning = "peak of requested memory; no allocator can use less";
     table.row([
         "lower bound",
@@ -115,6 +118,9 @@ fn peak(advice: &Advice) -> String {
         table.text()
     )
 }
+
+/// What is in use beside PyTorch's allocator.
+pub(super) const BESIDE: &str = "used by CUDA, its libraries and other processes, as recorded";
 
 /// The moment of [`PeakBreakdown`](crate::advise::PeakBreakdown).
 const AT_PEAK: &str = "At the peak of reserved memory";

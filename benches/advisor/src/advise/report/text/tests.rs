@@ -31,6 +31,7 @@ fn advice(mib: u64) -> Advice {
     })
     .unwrap();
     advice.search.seconds = 1.0;
+    advice.beside_bytes = Some(1600 * MIB);
     advice
 }
 
