@@ -11,6 +11,7 @@ mod refused;
 mod run;
 mod server;
 mod standins;
+mod table;
 mod unrounded;
 mod vary;
 mod world;
@@ -21,6 +22,7 @@ use anyhow::{Context, ensure};
 use coalesce_advisor::Advice;
 use coalesce_alloc::bytes;
 use coalesce_bench::text::amount;
+use serde::Serialize;
 
 pub use self::answer::FitsReport;
 use self::answer::{Found, Verdict};
@@ -29,7 +31,9 @@ use self::gpus::Gpu;
 use self::processes::last_lines;
 use self::program::{Device, Program, ROOMY};
 use self::run::Run;
-use self::vary::{Largest, Parameter, Tried};
+pub use self::table::FitsTable;
+use self::table::{Row, Varied, WORLD, combinations};
+use self::vary::{Largest, Parameter, Tried, Values, Vary};
 use self::world::{Ranks, World, grouped};
 use super::advise;
 use super::conditions::ConditionFlags;
@@ -80,16 +84,17 @@ pub struct Args {
     /// Run all of the program, even if its steps repeat.
     #[arg(long, conflicts_with = "steps")]
     whole: bool,
-    /// Find the largest number in a range with which the program fits. The command contains it as {NAME}, or the
-    /// program reads the environment variable NAME. Larger numbers must need more memory. The numbers have as many decimals
-    /// as FIRST and LAST.
-    #[arg(long, value_name = "NAME=FIRST..LAST")]
-    vary: Option<Parameter>,
+    /// Find the largest number in a range with which the program fits, FIRST..LAST, or answer for each of several values,
+    /// A,B,C, in a table. The command contains the value as {NAME}, or the program reads the environment variable NAME.
+    /// Larger numbers of the range must need more memory. They have as many decimals as FIRST and LAST. The option can be
+    /// repeated, with at most one range: the table has all combinations.
+    #[arg(long, value_name = "NAME=VALUES")]
+    vary: Vec<Vary>,
     /// Simulate a job of this many ranks. Up to 8 run at the same time. Of more, ranks 0, 1, 2, 4, 8 and so on and the last
     /// one run, one after the other and each alone. The answer is about the rank that needs the most. A launcher such as
-    /// torchrun starts the processes of one machine.
-    #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..))]
-    world: Option<u32>,
+    /// torchrun starts the processes of one machine. Of several numbers, 8,64,256, each has a row of a table.
+    #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    world: Vec<u32>,
     /// Also exit with status 1 if it reserves more than this at its peak, or at the upper end of its range: for checks in CI.
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
     fail_over: Option<u64>,
@@ -105,22 +110,98 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (report, run) = match report(args) {
-        Ok(found) => found,
-        Err(error) => return Ok(failed(&error, 2)),
+    match args
+        .variants()
+        .and_then(|variants| answers(args, &variants))
+    {
+        Ok(status) => Ok(status),
+        Err(error) => Ok(failed(&error, 2)),
+    }
+}
+
+/// A program on a device, and what is asked about it.
+struct Variant {
+    program: Program,
+    device: Device,
+    world: Option<World>,
+    /// The number whose largest value is wanted.
+    range: Option<Parameter>,
+}
+
+impl Args {
+    /// What to answer: one variant if nothing is listed, else one for each combination, with the values that it has.
+    fn variants(&self) -> anyhow::Result<Vec<(Vec<Varied>, Variant)>> {
+        let memory = self.memory.or(self.device.map(Gpu::bytes));
+        let device = Device {
+            memory: memory.context("give --device or --memory")?,
+            others: self.reserve_for_others,
+            gpu: self.device,
+        };
+        ensure!(
+            device.others < device.memory,
+            "--reserve-for-others leaves no memory for the program"
+        );
+        ensure!(
+            !self.save.as_deref().is_some_and(is_stdout),
+            "--save: expected a file; standard output has the answer"
+        );
+        let program = Program::new(&self.command, (!self.whole).then_some(self.steps))?;
+        let (mut ranges, mut listed) = (Vec::new(), Vec::new());
+        if self.world.len() > 1 {
+            listed.push(Values {
+                name: WORLD.to_owned(),
+                values: self.world.iter().map(u32::to_string).collect(),
+            });
+        }
+        for vary in &self.vary {
+            match vary {
+                Vary::Range(range) => ranges.push(range.clone()),
+                Vary::Each(values) => listed.push(values.clone()),
+            }
+        }
+        ensure!(ranges.len() <= 1, "--vary: expected one range at most");
+        let range = ranges.pop();
+        let given = listed.iter().map(|values| &values.name);
+        let mut names: Vec<&String> = given
+            .chain(range.as_ref().map(|range| &range.name))
+            .collect();
+        names.sort_unstable();
+        ensure!(
+            names.windows(2).all(|pair| pair[0] != pair[1]),
+            "--vary: expected each name once"
+        );
+        let variant = |varied: Vec<Varied>| {
+            let with = |program: Program, one: &Varied| program.with(&one.name, &one.value);
+            let size = varied
+                .iter()
+                .find(|one| one.name == WORLD && self.world.len() > 1);
+            let size = size.map_or(self.world.first().copied(), |one| one.value.parse().ok());
+            let variant = Variant {
+                program: varied.iter().fold(program.clone(), with),
+                device,
+                world: size.map(|size| World { size }),
+                range: range.clone(),
+            };
+            (varied, variant)
+        };
+        Ok(combinations(&listed).into_iter().map(variant).collect())
+    }
+}
+
+/// Prints and writes what was asked for.
+fn answers(args: &Args, variants: &[(Vec<Varied>, Variant)]) -> anyhow::Result<ExitCode> {
+    for path in args.save.iter().chain(&args.json) {
+        output::ensure_writable(path)?;
+    }
+    let [(varied, variant)] = variants else {
+        return tabulated(args, variants);
     };
-    if !args.json.as_deref().is_some_and(is_stdout) {
-        print(&answer::page(&report))?;
+    if !varied.is_empty() {
+        return tabulated(args, variants);
     }
-    // After the text, so that an error here does not lose the answer.
-    let written = args
-        .json
-        .as_deref()
-        .map_or(Ok(()), |path| output::write_json(path, &report));
-    let saved = args.save.as_deref().map_or(Ok(()), |path| run.save(path));
-    if let Err(error) = written.and(saved) {
-        return Ok(failed(&error, 2));
-    }
+    let (report, run) = answer_to(variant)?;
+    show(args, &answer::page(&report), &report)?;
+    args.save.as_deref().map_or(Ok(()), |path| run.save(path))?;
     let over = args
         .fail_over
         .filter(|&limit| report.largest_reserved_bytes() > limit);
@@ -133,43 +214,63 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!report.fits() || over.is_some())))
 }
 
-/// The answer, and the run that it is about.
-fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
-    let memory = args.memory.or(args.device.map(Gpu::bytes));
-    let device = Device {
-        memory: memory.context("give --device or --memory")?,
-        others: args.reserve_for_others,
-        gpu: args.device,
-    };
+/// Answers about each variant in a table. A variant without an answer, such as an impossible combination, does not end it.
+fn tabulated(args: &Args, variants: &[(Vec<Varied>, Variant)]) -> anyhow::Result<ExitCode> {
     ensure!(
-        device.others < device.memory,
-        "--reserve-for-others leaves no memory for the program"
+        args.save.is_none() && args.fail_over.is_none(),
+        "--save and --fail-over are for one answer, and this is a table of several"
     );
-    ensure!(
-        !args.save.as_deref().is_some_and(is_stdout),
-        "--save: expected a file; standard output has the answer"
-    );
-    let program = Program::new(&args.command, (!args.whole).then_some(args.steps))?;
-    for path in args.save.iter().chain(&args.json) {
-        output::ensure_writable(path)?;
+    let mut rows = Vec::new();
+    for (varied, variant) in variants {
+        let named: Vec<String> = varied.iter().map(Varied::to_string).collect();
+        notice(&format!("{}:", named.join(", ")));
+        let (answer, error) = match answer_to(variant) {
+            Ok((report, _)) => (Some(report), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        rows.push(Row {
+            varied: varied.clone(),
+            answer,
+            error,
+        });
     }
-    let Some(world) = args.world.map(|size| World { size }) else {
-        return answered(args, &program, device);
+    let table = FitsTable { format: 1, rows };
+    show(args, &table::page(&table), &table)?;
+    Ok(ExitCode::from(u8::from(!table.has_one_that_fits())))
+}
+
+/// Prints an answer and writes it, after the text, so that an error there does not lose the answer.
+fn show(args: &Args, page: &str, answer: &impl Serialize) -> anyhow::Result<()> {
+    if !args.json.as_deref().is_some_and(is_stdout) {
+        print(page)?;
+    }
+    let json = args.json.as_deref();
+    json.map_or(Ok(()), |path| output::write_json(path, answer))
+}
+
+/// The answer, and the run that it is about.
+fn answer_to(variant: &Variant) -> anyhow::Result<(FitsReport, Run)> {
+    let Variant {
+        program,
+        device,
+        range,
+        ..
+    } = variant;
+    let (device, range) = (*device, range.as_ref());
+    let Some(world) = variant.world else {
+        return answered(range, program, device);
     };
     if world.runs_together() {
-        return answered(args, &program.of_job(world), device);
+        return answered(range, &program.of_job(world), device);
     }
-    let example = match &args.vary {
+    let example = match range {
         Some(parameter) => program.with(&parameter.name, parameter.first),
         None => program.clone(),
     };
     let ranks = each_alone(&example, device, world)?;
     let binding = program.of_rank(world, ranks[0].ranks[0])?;
-    let (mut report, run) = answered(args, &binding, device)?;
-    report.ranks = match (
-        &args.vary,
-        report.largest.as_ref().and_then(|found| found.value),
-    ) {
+    let (mut report, run) = answered(range, &binding, device)?;
+    report.ranks = match (range, report.largest.as_ref().and_then(|found| found.value)) {
         (Some(parameter), Some(value)) => {
             each_alone(&program.with(&parameter.name, value), device, world)?
         }
@@ -179,8 +280,12 @@ fn report(args: &Args) -> anyhow::Result<(FitsReport, Run)> {
 }
 
 /// The answer about a program, a job that runs as a whole, or one rank.
-fn answered(args: &Args, program: &Program, device: Device) -> anyhow::Result<(FitsReport, Run)> {
-    let (program, found, largest) = match &args.vary {
+fn answered(
+    range: Option<&Parameter>,
+    program: &Program,
+    device: Device,
+) -> anyhow::Result<(FitsReport, Run)> {
+    let (program, found, largest) = match range {
         Some(parameter) => largest_that_fits(program, device, parameter)?,
         None => (program.clone(), decide(program, device)?, None),
     };

@@ -50,6 +50,8 @@ enum Output {
     Diff,
     /// `coalesce fits`
     Fits,
+    /// `coalesce fits --json` with several values
+    FitsTable,
     /// `coalesce place`
     Place,
     /// `coalesce policies`
@@ -79,6 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Output::Diagnose => schema::<Vec<Finding>>(),
         Output::Diff => schema::<Difference>(),
         Output::Fits => schema::<fits::FitsReport>(),
+        Output::FitsTable => schema::<fits::FitsTable>(),
         Output::Place => schema::<place::PlaceReport>(),
         Output::Policies => schema::<Vec<policies::ListedPolicy>>(),
         Output::Realism => schema::<Vec<realism::Realism>>(),

@@ -17,6 +17,22 @@ pub struct Parameter {
     decimals: usize,
 }
 
+/// Values in the command, or in an environment variable: each is a variant of the program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Values {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+/// What varies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Vary {
+    /// Of these numbers, the largest that fits is wanted.
+    Range(Parameter),
+    /// The answer for each is wanted.
+    Each(Values),
+}
+
 /// A number as a program gets it, such as 64 or 0.92.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Number {
@@ -95,6 +111,9 @@ impl Largest {
     }
 }
 
+const EXPECTED: &str =
+    "expected a range, such as BATCH=1..256 or UTIL=0.80..0.99, or values, such as TP=1,2,4";
+
 /// Digits after the decimal point at most.
 const MOST_DECIMALS: usize = 6;
 
@@ -104,6 +123,28 @@ fn steps(text: &str, decimals: usize) -> Option<u64> {
     let is_number = !whole.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
     let digits = format!("{whole}{part:0<decimals$}");
     is_number.then(|| digits.parse().ok()).flatten()
+}
+
+fn is_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(is_part)
+}
+
+impl FromStr for Vary {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains("..") {
+            return text.parse().map(Self::Range);
+        }
+        let values = || {
+            let (name, values) = text.split_once('=').filter(|(name, _)| is_name(name))?;
+            let values: Vec<String> = values.split(',').map(str::to_owned).collect();
+            let name = name.to_owned();
+            (!values.contains(&String::new())).then_some(Self::Each(Values { name, values }))
+        };
+        values().ok_or_else(|| EXPECTED.to_owned())
+    }
 }
 
 impl FromStr for Parameter {
@@ -120,17 +161,14 @@ impl FromStr for Parameter {
                 .max()
                 .filter(|&most| most <= MOST_DECIMALS)?;
             let (first, last) = (steps(first, decimals)?, steps(last, decimals)?);
-            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            (!name.is_empty() && name.chars().all(is_name) && first <= last).then(|| Self {
+            (is_name(name) && first <= last).then(|| Self {
                 name: name.to_owned(),
                 first,
                 last,
                 decimals,
             })
         };
-        parsed().ok_or_else(|| {
-            "expected NAME=FIRST..LAST, such as BATCH=1..256 or UTIL=0.80..0.99".to_owned()
-        })
+        parsed().ok_or_else(|| EXPECTED.to_owned())
     }
 }
 
