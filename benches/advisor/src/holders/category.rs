@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What memory is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, JsonSchema, Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, JsonSchema, Serialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
     /// Parameters and buffers of the model, including gathered shards.
@@ -22,6 +24,7 @@ pub enum Category {
     /// Workspace of cuBLAS, cuDNN and others.
     Workspace,
     /// Not shown by the evidence, or another purpose.
+    #[default]
     Unknown,
 }
 

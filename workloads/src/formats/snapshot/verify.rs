@@ -284,13 +284,8 @@ mod tests {
     /// A verification by the rules of PyTorch 2.`minor` that ends with a difference for this reason, or without one.
     fn verification(minor: u16, reason: Option<&str>) -> Verification {
         let difference = reason.map(|reason| Difference {
-            entry: None,
             reason: reason.to_owned(),
-            before: Vec::new(),
-            recorded: Vec::new(),
-            ours: Vec::new(),
-            after: Vec::new(),
-            candidates: Vec::new(),
+            ..Difference::default()
         });
         Verification {
             allocations: 3,
