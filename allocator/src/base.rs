@@ -3,6 +3,8 @@
 pub mod bytes;
 pub(crate) mod check;
 pub(crate) mod gaps;
+#[macro_use]
+mod named;
 pub mod printable;
 pub(crate) mod shared;
 pub(crate) mod stat;

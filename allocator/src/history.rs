@@ -9,66 +9,33 @@ use std::fmt;
 use crate::driver::{DeviceAddr, StreamId};
 use crate::mempool::MempoolId;
 
-/// The kind of a history entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// A block was allocated. The size is the requested size.
-    Alloc,
-    /// A block was freed; it may still wait for a stream.
-    FreeRequested,
-    /// A block became free. Recorded before it is coalesced.
-    FreeCompleted,
-    /// A segment was reserved with `cudaMalloc`.
-    SegmentAlloc,
-    /// A segment is about to be returned with `cudaFree`.
-    SegmentFree,
-    /// Pages of an expandable segment were mapped.
-    SegmentMap,
-    /// Pages of an expandable segment were unmapped.
-    SegmentUnmap,
-    /// A snapshot was taken. The size is the sum of active bytes.
-    Snapshot,
-    /// A request failed. The address is the device's free memory in bytes, the size the rounded
-    /// request.
-    Oom,
+named! {
+    /// The kind of a history entry, with its name in snapshots.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Action {
+        /// A block was allocated. The size is the requested size.
+        Alloc = "alloc",
+        /// A block was freed; it may still wait for a stream.
+        FreeRequested = "free_requested",
+        /// A block became free. Recorded before it is coalesced.
+        FreeCompleted = "free_completed",
+        /// A segment was reserved with `cudaMalloc`.
+        SegmentAlloc = "segment_alloc",
+        /// A segment is about to be returned with `cudaFree`.
+        SegmentFree = "segment_free",
+        /// Pages of an expandable segment were mapped.
+        SegmentMap = "segment_map",
+        /// Pages of an expandable segment were unmapped.
+        SegmentUnmap = "segment_unmap",
+        /// A snapshot was taken. The size is the sum of active bytes.
+        Snapshot = "snapshot",
+        /// A request failed. The address is the device's free memory in bytes, the size the rounded
+        /// request.
+        Oom = "oom",
+    }
 }
 
 impl Action {
-    /// All actions.
-    pub const ALL: [Self; 9] = [
-        Self::Alloc,
-        Self::FreeRequested,
-        Self::FreeCompleted,
-        Self::SegmentAlloc,
-        Self::SegmentFree,
-        Self::SegmentMap,
-        Self::SegmentUnmap,
-        Self::Snapshot,
-        Self::Oom,
-    ];
-
-    /// The name in snapshots.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Alloc => "alloc",
-            Self::FreeRequested => "free_requested",
-            Self::FreeCompleted => "free_completed",
-            Self::SegmentAlloc => "segment_alloc",
-            Self::SegmentFree => "segment_free",
-            Self::SegmentMap => "segment_map",
-            Self::SegmentUnmap => "segment_unmap",
-            Self::Snapshot => "snapshot",
-            Self::Oom => "oom",
-        }
-    }
-
-    /// The action with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == name)
-    }
-
     /// Whether it ends a request, successfully or not.
     #[must_use]
     pub fn ends_request(self) -> bool {

@@ -89,9 +89,12 @@
     clippy::unreachable
 )]
 
+// First, for its macros.
+#[macro_use]
+mod base;
+
 mod adaptor;
 mod allocator;
-mod base;
 mod checkpoint;
 pub mod driver;
 pub mod error;

@@ -144,38 +144,16 @@ impl BlockInfo {
     }
 }
 
-/// The state of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BlockState {
-    /// Allocated.
-    ActiveAllocated,
-    /// Freed while other streams may still use it.
-    ActivePendingFree,
-    /// Free.
-    Inactive,
-}
-
-impl BlockState {
-    /// The name in snapshots.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ActiveAllocated => "active_allocated",
-            Self::ActivePendingFree => "active_pending_free",
-            Self::Inactive => "inactive",
-        }
-    }
-
-    /// The state with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        [
-            Self::ActiveAllocated,
-            Self::ActivePendingFree,
-            Self::Inactive,
-        ]
-        .into_iter()
-        .find(|state| state.name() == name)
+named! {
+    /// The state of a block, with its name in snapshots.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum BlockState {
+        /// Allocated.
+        ActiveAllocated = "active_allocated",
+        /// Freed while other streams may still use it.
+        ActivePendingFree = "active_pending_free",
+        /// Free.
+        Inactive = "inactive",
     }
 }
 

@@ -14,30 +14,14 @@ pub use crate::base::stat::Stat;
 use crate::mempool::MempoolId;
 use crate::release::{Release, is_written, v2};
 
-/// The kind of a pool.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum PoolKind {
-    /// Rounded requests of at most 1 MiB.
-    Small,
-    /// Larger requests.
-    Large,
-}
-
-impl PoolKind {
-    /// The name in snapshots.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Large => "large",
-        }
-    }
-
-    /// The kind with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        let mut kinds = [Self::Small, Self::Large].into_iter();
-        kinds.find(|kind| kind.name() == name)
+named! {
+    /// The kind of a pool, with its name in snapshots.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum PoolKind {
+        /// Rounded requests of at most 1 MiB.
+        Small = "small",
+        /// Larger requests.
+        Large = "large",
     }
 }
 

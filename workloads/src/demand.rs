@@ -136,44 +136,29 @@ mod tests {
     use coalesce_alloc::MempoolId;
 
     use super::*;
-    use crate::op::Sink;
+    use crate::written::listed;
 
-    struct Listed(Vec<Op<'static>>);
-
-    impl Workload for Listed {
-        fn name(&self) -> &str {
-            "listed"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            self.0.iter().try_for_each(|&op| sink.op(op).map(|_| ()))
-        }
-    }
-
-    fn malloc(id: u64, bytes: u64, stream: u32) -> Op<'static> {
-        let tag = "";
-        Op::Malloc {
-            id,
-            bytes,
-            stream,
-            tag,
-        }
-    }
-
-    fn example() -> Listed {
+    fn example() -> impl Workload {
         let pool = MempoolId(0, 1);
-        Listed(vec![
-            malloc(1, 10, 0),
+        let on_stream_1 = Op::Malloc {
+            id: 2,
+            bytes: 100,
+            stream: 1,
+            tag: "",
+        };
+        let ops = vec![
+            Op::malloc(1, 10),
             Op::Pool(PoolCall::Begin(pool)),
-            malloc(2, 100, 1),
+            on_stream_1,
             Op::Free { id: 2 },
             Op::Pool(PoolCall::End(pool)),
-            malloc(3, 50, 0),
+            Op::malloc(3, 50),
             Op::RecordStream { id: 3, stream: 2 },
             Op::Free { id: 1 },
             Op::Free { id: 3 },
             Op::EmptyCache,
-        ])
+        ];
+        listed("listed", ops)
     }
 
     #[test]

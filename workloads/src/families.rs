@@ -19,9 +19,10 @@
 //!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
 //! 2. The default values, behind `=`, are those of a member that ends within a second or so.
 //! 3. Implement [`Workload`](crate::Workload). Check the parameters before the first operation, with
-//!    `parameters::within`: every value is either refused or runs without overflow and without an
-//!    unreasonable amount of host memory. Then run the program on a [`program::Program`], take all
-//!    randomness from [`rng::Rng`], and end with `finish`.
+//!    `check_ranges` those that have a range in brackets, and with `parameters::within` what depends on
+//!    several: every value is either refused or runs without overflow and without an unreasonable amount of
+//!    host memory. Then run the program on a [`program::Program`], take all randomness from [`rng::Rng`],
+//!    and end with `finish`.
 //! 4. End every loop over a parameter once the sink has refused an operation: `step` and `is_over` of
 //!    [`program::Program`] tell. The catalog stops each member at its first operation to check its
 //!    parameters, so a loop that goes on would keep `coalesce` from starting.
@@ -36,7 +37,7 @@
 //! ```ignore
 //! //! One short-lived block in each step.
 //!
-//! use crate::families::parameters::{MOST_BYTES, within};
+//! use crate::families::parameters::MOST_BYTES;
 //! use crate::families::program::Program;
 //! use crate::op::{Sink, Workload, WorkloadError};
 //!
@@ -45,7 +46,7 @@
 //!     pub struct Pulse as "pulse" {
 //!         /// Bytes of the block.
 //!         #[serde(with = "crate::families::byte_count")]
-//!         pub bytes: u64 = 4 << 20,
+//!         pub bytes: u64 [1..=MOST_BYTES] = 4 << 20,
 //!         /// Steps.
 //!         pub steps: u64 = 10,
 //!     }
@@ -57,7 +58,7 @@
 //!     }
 //!
 //!     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-//!         within("pulse", [("bytes", self.bytes, 1..=MOST_BYTES)])?;
+//!         self.check_ranges()?;
 //!         let mut program = Program::new(sink);
 //!         for step in 0..self.steps {
 //!             if !program.step(step) {
@@ -70,12 +71,13 @@
 //! }
 //! ```
 
-/// Declares the struct of a family: its parameters with their default values. Its `name` is the member's name in results.
+/// Declares the struct of a family: its parameters with their default values, and the range of each whose range depends on no
+/// other. Its `name` is the member's name in results.
 macro_rules! family {
     (
         $(#[$family_doc:meta])*
         pub struct $family:ident as $name:literal {
-            $($(#[$doc:meta])* pub $parameter:ident: $type:ty = $default:expr,)*
+            $($(#[$doc:meta])* pub $parameter:ident: $type:ty $([$range:expr])? = $default:expr,)*
         }
     ) => {
         $(#[$family_doc])*
@@ -95,6 +97,17 @@ macro_rules! family {
                     name: $name.to_owned(),
                     $($parameter: $default,)*
                 }
+            }
+        }
+
+        impl $family {
+            /// Fails if a parameter is outside of its range.
+            #[allow(dead_code, reason = "without ranges there is nothing to check")]
+            fn check_ranges(&self) -> Result<(), $crate::op::WorkloadError> {
+                $crate::families::parameters::within(
+                    $name,
+                    [$($((stringify!($parameter), self.$parameter, $range),)?)*],
+                )
             }
         }
     };

@@ -18,7 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`op`]: the operations and the contract of workloads; [`surroundings`]: changes outside the program.
+//! - [`op`]: the operations and the contract of workloads; [`surroundings`]: changes outside the program;
+//!   [`written`]: workloads that a caller writes itself.
 //! - [`input`]: opens a file, a preset or a family by name. [`catalog`]: the families and their
 //!   parameters; [`presets`]: ready-made workloads.
 //! - [`replay`](mod@replay): drives an allocator, with observers. [`start`]: the memory that is reserved
@@ -74,6 +75,7 @@ pub mod recorded;
 pub mod replay;
 pub mod start;
 pub mod surroundings;
+pub mod written;
 
 pub use input::Input;
 pub use measure::Measures;

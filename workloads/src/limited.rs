@@ -39,32 +39,21 @@ impl Workload for Limited<'_> {
 mod tests {
     use super::*;
     use crate::op::Answer;
-
-    struct Limits;
-
-    impl Workload for Limits {
-        fn name(&self) -> &str {
-            "limits"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            let limits = [Some(5), Some(20), None];
-            let mut ops = limits.into_iter().map(|bytes| Op::Limit { bytes });
-            ops.try_for_each(|op| sink.op(op).map(|_| ()))?;
-            sink.op(Op::EmptyCache).map(|_| ())
-        }
-    }
+    use crate::written::listed;
 
     #[test]
     fn the_smaller_limit_applies() {
+        let mut ops = [Some(5), Some(20), None]
+            .map(|bytes| Op::Limit { bytes })
+            .to_vec();
+        ops.push(Op::EmptyCache);
+        let workload = listed("limits", ops);
         let limits = |limit| {
-            let (workload, mut seen) = (
-                Limited {
-                    workload: &Limits,
-                    limit,
-                },
-                Vec::new(),
-            );
+            let workload = Limited {
+                workload: &workload,
+                limit,
+            };
+            let mut seen = Vec::new();
             assert_eq!(workload.name(), "limits");
             let emitted = workload.emit(&mut |op: Op<'_>| {
                 if let Op::Limit { bytes } = op {

@@ -59,6 +59,19 @@ pub enum Operation<Tag> {
     },
 }
 
+impl Op<'_> {
+    /// Allocates on the default stream, for no known operator.
+    #[must_use]
+    pub const fn malloc(id: u64, bytes: u64) -> Self {
+        Self::Malloc {
+            id,
+            bytes,
+            stream: 0,
+            tag: "",
+        }
+    }
+}
+
 impl<Tag> Operation<Tag> {
     /// The same operation with another form of its tag, if it has one.
     #[must_use]

@@ -55,39 +55,21 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+    use crate::op::{Answer, Op, Workload};
+    use crate::written::listed;
 
-    struct Program;
-
-    impl Workload for Program {
-        fn name(&self) -> &'static str {
-            "program"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            for id in 0..40 {
-                let bytes = if id % 2 == 0 { 100 << 20 } else { 4096 };
-                sink.op(Op::Malloc {
-                    id,
-                    bytes,
-                    stream: 0,
-                    tag: "",
-                })?;
-            }
-            for id in 0..20 {
-                sink.op(Op::Free { id })?;
-            }
-            sink.op(Op::Mark { tag: "step" })?;
-            for id in 20..40 {
-                sink.op(Op::Free { id })?;
-            }
-            Ok(())
-        }
+    fn program() -> impl Workload {
+        let size = |id| if id % 2 == 0 { 100 << 20 } else { 4096 };
+        let mut ops: Vec<_> = (0..40).map(|id| Op::malloc(id, size(id))).collect();
+        ops.extend((0..20).map(|id| Op::Free { id }));
+        ops.push(Op::Mark { tag: "step" });
+        ops.extend((20..40).map(|id| Op::Free { id }));
+        listed("program", ops)
     }
 
     fn run(seed: u64) -> (BTreeSet<u64>, Vec<u64>) {
         let (mut sizes, mut frees) = (BTreeSet::new(), Vec::new());
-        let program = perturbed(&Cached::of(&Program).unwrap(), seed);
+        let program = perturbed(&Cached::of(&program()).unwrap(), seed);
         program
             .emit(&mut |op: Op<'_>| {
                 match op {

@@ -4,119 +4,60 @@ use std::fmt;
 
 use super::{DeviceAddr, MemoryHandle, StreamId};
 
-/// The kinds of driver calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CallKind {
-    /// `cudaMalloc`
-    Malloc,
-    /// `cudaFree`
-    Free,
-    /// `cudaMemGetInfo`
-    MemoryInfo,
-    /// `cuMemAddressReserve`
-    Reserve,
-    /// `cuMemAddressFree`
-    FreeAddress,
-    /// `cuMemCreate`
-    Create,
-    /// `cuMemRelease`
-    Release,
-    /// `cuMemMap`
-    Map,
-    /// `cuMemSetAccess`
-    SetAccess,
-    /// `cuMemUnmap`
-    Unmap,
-    /// `cudaEventCreate`
-    CreateEvent,
-    /// `cudaEventRecord`
-    RecordEvent,
-    /// `cudaEventQuery`
-    QueryEvent,
-    /// `cudaStreamWaitEvent`
-    WaitEvent,
-    /// `cudaEventSynchronize`
-    SynchronizeEvent,
-    /// `cudaStreamSynchronize`
-    SynchronizeStream,
-    /// `cudaDeviceSynchronize`
-    SynchronizeDevice,
-    /// `cudaMallocAsync`
-    PoolMalloc,
-    /// `cudaFreeAsync`
-    PoolFree,
-    /// `cudaMemPoolGetAttribute`
-    PoolUsage,
-    /// `cudaMemPoolSetAttribute`
-    SetPool,
-    /// `cudaMemPoolTrimTo`
-    TrimPool,
+named! {
+    /// The kinds of driver calls, with the names used in cost profiles and results.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum CallKind {
+        /// `cudaMalloc`
+        Malloc = "malloc",
+        /// `cudaFree`
+        Free = "free",
+        /// `cudaMemGetInfo`
+        MemoryInfo = "memory_info",
+        /// `cuMemAddressReserve`
+        Reserve = "reserve",
+        /// `cuMemAddressFree`
+        FreeAddress = "free_address",
+        /// `cuMemCreate`
+        Create = "create",
+        /// `cuMemRelease`
+        Release = "release",
+        /// `cuMemMap`
+        Map = "map",
+        /// `cuMemSetAccess`
+        SetAccess = "set_access",
+        /// `cuMemUnmap`
+        Unmap = "unmap",
+        /// `cudaEventCreate`
+        CreateEvent = "create_event",
+        /// `cudaEventRecord`
+        RecordEvent = "record_event",
+        /// `cudaEventQuery`
+        QueryEvent = "query_event",
+        /// `cudaStreamWaitEvent`
+        WaitEvent = "wait_event",
+        /// `cudaEventSynchronize`
+        SynchronizeEvent = "synchronize_event",
+        /// `cudaStreamSynchronize`
+        SynchronizeStream = "synchronize_stream",
+        /// `cudaDeviceSynchronize`
+        SynchronizeDevice = "synchronize_device",
+        /// `cudaMallocAsync`
+        PoolMalloc = "pool_malloc",
+        /// `cudaFreeAsync`
+        PoolFree = "pool_free",
+        /// `cudaMemPoolGetAttribute`
+        PoolUsage = "pool_usage",
+        /// `cudaMemPoolSetAttribute`
+        SetPool = "set_pool",
+        /// `cudaMemPoolTrimTo`
+        TrimPool = "trim_pool",
+    }
 }
 
 impl CallKind {
-    /// All kinds.
-    pub const ALL: [Self; 22] = [
-        Self::Malloc,
-        Self::Free,
-        Self::MemoryInfo,
-        Self::Reserve,
-        Self::FreeAddress,
-        Self::Create,
-        Self::Release,
-        Self::Map,
-        Self::SetAccess,
-        Self::Unmap,
-        Self::CreateEvent,
-        Self::RecordEvent,
-        Self::QueryEvent,
-        Self::WaitEvent,
-        Self::SynchronizeEvent,
-        Self::SynchronizeStream,
-        Self::SynchronizeDevice,
-        Self::PoolMalloc,
-        Self::PoolFree,
-        Self::PoolUsage,
-        Self::SetPool,
-        Self::TrimPool,
-    ];
-
     /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
-
-    /// Returns the name used in cost profiles and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Malloc => "malloc",
-            Self::Free => "free",
-            Self::MemoryInfo => "memory_info",
-            Self::Reserve => "reserve",
-            Self::FreeAddress => "free_address",
-            Self::Create => "create",
-            Self::Release => "release",
-            Self::Map => "map",
-            Self::SetAccess => "set_access",
-            Self::Unmap => "unmap",
-            Self::CreateEvent => "create_event",
-            Self::RecordEvent => "record_event",
-            Self::QueryEvent => "query_event",
-            Self::WaitEvent => "wait_event",
-            Self::SynchronizeEvent => "synchronize_event",
-            Self::SynchronizeStream => "synchronize_stream",
-            Self::SynchronizeDevice => "synchronize_device",
-            Self::PoolMalloc => "pool_malloc",
-            Self::PoolFree => "pool_free",
-            Self::PoolUsage => "pool_usage",
-            Self::SetPool => "set_pool",
-            Self::TrimPool => "trim_pool",
-        }
-    }
-
-    /// Returns the kind with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
 }
 
 /// Number of calls, by kind.

@@ -33,7 +33,7 @@ use super::{Block, Policy, Refusal, Served, malloc_or_retry};
 const UNIT: u64 = 512;
 
 /// CuPy's pool of one device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cupy {
     /// The most bytes to reserve.
     limit: u64,
@@ -54,9 +54,7 @@ impl Cupy {
         let limit = settings.take_limit("limit")?;
         Ok(Self {
             limit: limit.filter(|&bytes| bytes > 0).unwrap_or(u64::MAX),
-            held: 0,
-            chunks: Pieces::default(),
-            made: 0,
+            ..Self::default()
         })
     }
 

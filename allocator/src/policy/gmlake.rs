@@ -88,7 +88,7 @@ struct Request {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GmLake {
     frag_limit: u64,
     reuse_limit: f64,
@@ -115,12 +115,7 @@ impl GmLake {
             reuse_limit: settings.take("reuse_limit", 10.0)?,
             defrag_level: settings.take("defrag_level", 0)?,
             auto_gc: settings.take_bytes("auto_gc", 1000 << 30)?,
-            small: FreeRanges::default(),
-            large: FreeRanges::default(),
-            segments: BTreeMap::new(),
-            stitched: StitchedBlocks::default(),
-            waiting: Waiting::default(),
-            undo: Undo::default(),
+            ..Self::default()
         })
     }
 

@@ -27,7 +27,7 @@ use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, Served};
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RmmArena {
     /// Bytes of the arena; half of the free device memory if `None`.
     size: Option<u64>,
@@ -56,9 +56,7 @@ impl RmmArena {
         }
         Ok(Self {
             size,
-            region: None,
-            global: Superblocks::default(),
-            streams: BTreeMap::new(),
+            ..Self::default()
         })
     }
 

@@ -31,7 +31,7 @@ use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, Served};
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RmmPool {
     /// Bytes that the first request takes; half of the free device memory if `None`.
     initial: Option<u64>,
@@ -67,10 +67,7 @@ impl RmmPool {
         Ok(Self {
             initial,
             maximum,
-            begun: false,
-            chunks: BTreeMap::new(),
-            bytes: 0,
-            free: StreamOrdered::default(),
+            ..Self::default()
         })
     }
 

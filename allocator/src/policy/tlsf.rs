@@ -37,7 +37,7 @@ const SMALL_HEAP: u64 = 1 << 30;
 const NEW_BLOCK_SIZE_SHIFT_MAX: u32 = 3;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tlsf {
     /// Preferred bytes of a block on a device of more than 1 GiB.
     large_heap_block: u64,
@@ -59,10 +59,7 @@ impl Tlsf {
         let large_heap_block = settings.take_bytes("block", LARGE_HEAP_BLOCK)?;
         Ok(Self {
             large_heap_block,
-            blocks: BTreeMap::new(),
-            order: Vec::new(),
-            dedicated: BTreeMap::new(),
-            held: 0,
+            ..Self::default()
         })
     }
 

@@ -72,7 +72,7 @@ const CUDA_DEFAULTS: PoolSettings = PoolSettings {
 };
 
 /// The settings of the [module](self).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     page_size: u64,
     va_size: u64,

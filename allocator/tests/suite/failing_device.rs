@@ -116,39 +116,22 @@ fn memory_half_allocated_behind_memory_in_use() {
     }
 }
 
+/// Also if the device fails at one call only: the error is told, even if the rest of the work succeeds.
 #[test]
 fn memory_half_released() {
-    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
-        let reached = break_everywhere(
-            conf,
-            |allocator| {
-                let live = malloc(allocator, 90).unwrap();
-                allocator.free(live).unwrap();
-            },
-            |allocator, ()| allocator.empty_cache(),
-            |_, ()| {},
-        );
-        assert_eq!(reached, calls, "{conf}");
-    }
-}
-
-/// The device fails at one call only: the error is told, even if the rest of the work succeeds.
-#[test]
-fn a_failure_while_memory_is_released_is_told() {
-    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
-        for after in 0..calls {
-            let mut allocator = allocator(conf);
-            let live = malloc(&mut allocator, 90).unwrap();
-            allocator.free(live).unwrap();
-            let failure = DriverError::Failed("once".to_owned());
-            let faults = allocator.driver_mut().faults_mut();
-            faults.fail_after(after, failure);
-            allocator.empty_cache().unwrap_err();
-            allocator.check().unwrap();
-            allocator.empty_cache().unwrap();
-            let device = allocator.driver();
-            let left = (device.used(), device.reserved_addresses());
-            assert_eq!(left, (0, 0), "{conf}, a failure after {after} calls");
+    for failure in [Failure::Once, Failure::FromThenOn] {
+        for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
+            let reached = fail_everywhere(
+                failure,
+                || allocator(conf),
+                |allocator| {
+                    let live = malloc(allocator, 90).unwrap();
+                    allocator.free(live).unwrap();
+                },
+                |allocator, ()| allocator.empty_cache(),
+                |_, ()| {},
+            );
+            assert_eq!(reached, calls, "{failure:?} {conf}");
         }
     }
 }

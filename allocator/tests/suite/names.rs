@@ -24,14 +24,8 @@ fn are_found<T: Copy + PartialEq + Debug>(
 fn each_is_found_by_its_name() {
     are_found(&Action::ALL, Action::name, Action::named);
     are_found(&CallKind::ALL, CallKind::name, CallKind::named);
-    let kinds = [PoolKind::Small, PoolKind::Large];
-    are_found(&kinds, PoolKind::name, PoolKind::named);
-    let states = [
-        BlockState::ActiveAllocated,
-        BlockState::ActivePendingFree,
-        BlockState::Inactive,
-    ];
-    are_found(&states, BlockState::name, BlockState::named);
+    are_found(&PoolKind::ALL, PoolKind::name, PoolKind::named);
+    are_found(&BlockState::ALL, BlockState::name, BlockState::named);
 }
 
 /// Releases whose rules differ in messages and statistics alone place memory alike.

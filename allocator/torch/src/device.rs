@@ -5,7 +5,7 @@ mod pools;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle, StreamId};
+use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::pytorch::ExpandableSegmentSize;
@@ -13,8 +13,7 @@ use coalesce_alloc::pytorch::share::Shareable;
 use coalesce_alloc::registry::{self, BuildError, POLICIES};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
-use coalesce_alloc::stats::DeviceStats;
-use coalesce_alloc::{Allocator, MempoolId, PyTorch, Violation, WithHistory};
+use coalesce_alloc::{Allocator, MempoolId, PyTorch, WithHistory};
 
 pub use self::malloc::Malloc;
 use crate::conf::Choice;
@@ -74,30 +73,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             }
         };
         Ok(Self { ordinal, policy })
-    }
-
-    /// Frees memory.
-    ///
-    /// # Errors
-    /// As [`Allocator::free`].
-    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
-        self.allocator_mut().free(addr)
-    }
-
-    /// Records that another stream uses an allocation.
-    ///
-    /// # Errors
-    /// As [`Allocator::record_stream`].
-    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
-        self.allocator_mut().record_stream(addr, stream)
-    }
-
-    /// Returns cached memory to the device.
-    ///
-    /// # Errors
-    /// As [`Allocator::empty_cache`].
-    pub fn empty_cache(&mut self) -> Result<(), Error> {
-        self.allocator_mut().empty_cache()
     }
 
     /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.
@@ -259,17 +234,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         }
     }
 
-    /// Returns the statistics.
-    #[must_use]
-    pub fn stats(&self) -> &DeviceStats {
-        self.allocator().stats()
-    }
-
-    /// Resets all peaks to the current values.
-    pub fn reset_peak_stats(&mut self) {
-        self.allocator_mut().reset_peak_stats();
-    }
-
     /// Sets all totals and counters to zero.
     pub fn reset_accumulated_stats(&mut self) {
         match &mut self.policy {
@@ -302,14 +266,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         snapshot
     }
 
-    /// Verifies the allocator's state.
-    ///
-    /// # Errors
-    /// The first broken invariant.
-    pub fn check(&self) -> Result<(), Violation> {
-        self.allocator().check()
-    }
-
     /// Sets the device number in an error message: the allocator itself knows only one device. Other policies than the
     /// reference do not know the limit either.
     fn of_this_device(&self, mut error: Error) -> Error {
@@ -331,14 +287,17 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         }
     }
 
-    fn allocator(&self) -> &dyn Allocator<Driver = Limited<D>> {
+    /// Returns the allocator, for what all policies serve alike. Memory is requested with [`Self::malloc`].
+    #[must_use]
+    pub fn allocator(&self) -> &dyn Allocator<Driver = Limited<D>> {
         match &self.policy {
             Policy::Reference(allocator) => &**allocator,
             Policy::Other { allocator, .. } => &**allocator,
         }
     }
 
-    fn allocator_mut(&mut self) -> &mut dyn Allocator<Driver = Limited<D>> {
+    /// As [`Self::allocator`], mutable.
+    pub fn allocator_mut(&mut self) -> &mut dyn Allocator<Driver = Limited<D>> {
         match &mut self.policy {
             Policy::Reference(allocator) => &mut **allocator,
             Policy::Other { allocator, .. } => &mut **allocator,

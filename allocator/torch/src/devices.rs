@@ -202,7 +202,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
     pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
-        self.with(ordinal, |device| Ok(device.free(addr)?))
+        self.with(ordinal, |device| Ok(device.allocator_mut().free(addr)?))
     }
 
     /// Limits the reserved memory of a device to a fraction of its memory.
@@ -218,7 +218,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn record_stream(&self, addr: DeviceAddr, stream: StreamId) -> Result<(), Failure> {
-        self.owner(|_, device| device.record_stream(addr, stream))?;
+        self.owner(|_, device| device.allocator_mut().record_stream(addr, stream))?;
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn empty_cache(&self) -> Result<(), Failure> {
-        self.each_ready(|_, device| Ok(device.empty_cache()?))
+        self.each_ready(|_, device| Ok(device.allocator_mut().empty_cache()?))
     }
 
     /// Returns the cached memory of one pool of a device, or all for [`MempoolId::DEFAULT`].
@@ -259,8 +259,8 @@ impl<D: Driver + 'static> Devices<D> {
                 Ok(())
             }
             state @ State::Ready(_) => state.run(|device| match pool {
-                MempoolId::DEFAULT => Ok(device.empty_cache()?),
-                _ => Ok(device.empty_pool(pool)?),
+                MempoolId::DEFAULT => Ok(device.allocator_mut().empty_cache()?),
+                _ => Ok(device.pools()?.empty_pool(pool)?),
             }),
             _ => Ok(()),
         }
@@ -272,7 +272,9 @@ impl<D: Driver + 'static> Devices<D> {
     /// If the environment or the ordinal is invalid.
     pub fn stats(&self, ordinal: i32) -> Result<DeviceStats, Failure> {
         match &*self.lock(ordinal)? {
-            State::Ready(device) | State::Broken(device, _) => Ok(device.stats().clone()),
+            State::Ready(device) | State::Broken(device, _) => {
+                Ok(device.allocator().stats().clone())
+            }
             State::Untouched { emptied } => {
                 let max_split_size = self.conf()?.settings().max_split_size();
                 Ok(DeviceStats {
@@ -290,7 +292,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// If the ordinal is invalid.
     pub fn reset_peak_stats(&self, ordinal: i32) -> Result<(), Failure> {
         let reset = |device: &mut DeviceAllocator<D>| {
-            device.reset_peak_stats();
+            device.allocator_mut().reset_peak_stats();
             Ok(())
         };
         self.with_used(ordinal, reset).map(|_| ())
@@ -346,7 +348,7 @@ impl<D: Driver + 'static> Devices<D> {
         if let State::Untouched { emptied } = *state {
             let mut device = self.make(ordinal)?;
             for _ in 0..emptied {
-                device.empty_cache()?;
+                device.allocator_mut().empty_cache()?;
             }
             *state = State::Ready(device);
             if !self.is_complete.load(Ordering::Acquire) {
@@ -490,7 +492,7 @@ impl<D: Driver + 'static> State<D> {
             Ok(answer) => return answer,
             Err(payload) => payload,
         };
-        let corruption = match guarded(|| Ok(device.check())) {
+        let corruption = match guarded(|| Ok(device.allocator().check())) {
             Ok(Ok(())) => None,
             Ok(Err(violation)) => Some(violation.to_string()),
             Err(failure) => Some(failure.message),

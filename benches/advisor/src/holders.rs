@@ -30,7 +30,7 @@ use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
 
 /// Memory that one place of the program holds for one purpose.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct Holder {
     /// The file without its folders, and the line: `attention.py:88`. Empty if no stack names one.
     pub place: String,

@@ -77,9 +77,8 @@ pub struct Args {
 const TIME_LIMIT: f64 = 15.0;
 
 fn aims() -> impl TypedValueParser<Value = Aim> {
-    let named = |name: String| Aim::ALL.into_iter().find(|aim| aim.name() == name);
     PossibleValuesParser::new(Aim::ALL.map(Aim::name))
-        .try_map(move |name| named(name).ok_or("no such aim"))
+        .try_map(|name| Aim::named(&name).ok_or("no such aim"))
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

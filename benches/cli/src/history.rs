@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::output::print_answer;
 
 /// The memory of one pool when the snapshot was taken.
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 struct PoolMemory {
     /// `small` or `large`, with the id of a private pool.
     pool: String,
@@ -49,10 +49,7 @@ fn pools(segments: &[SegmentInfo]) -> Vec<PoolMemory> {
             .unwrap_or_else(|| {
                 pools.push(PoolMemory {
                     pool: name,
-                    segments: 0,
-                    reserved_bytes: 0,
-                    in_use_bytes: 0,
-                    cached_bytes: 0,
+                    ..PoolMemory::default()
                 });
                 pools.len() - 1
             });

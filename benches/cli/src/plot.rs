@@ -41,9 +41,8 @@ pub struct Args {
 
 /// A kind of plot by its name.
 fn kinds() -> impl TypedValueParser<Value = Kind> {
-    let named = |name: String| Kind::ALL.into_iter().find(|kind| kind.name() == name);
     PossibleValuesParser::new(Kind::ALL.map(Kind::name))
-        .try_map(move |name| named(name).ok_or("no such kind"))
+        .try_map(|name| Kind::named(&name).ok_or("no such kind"))
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -127,42 +127,31 @@ pub fn within<R: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use coalesce_workloads::op::Answer;
+    use coalesce_workloads::written::written;
 
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// So many operations. At the last, which requests so many bytes, the deadline has passed.
-    struct Many(u64, u64, Deadline);
-
-    impl Workload for Many {
-        fn name(&self) -> &'static str {
-            "many"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            let &Self(count, bytes, deadline) = self;
+    fn many(count: u64, bytes: u64, deadline: Deadline) -> impl Workload {
+        written("many", move |sink| {
             for id in 0..count {
                 let is_last = id + 1 == count;
                 if is_last && bytes > 0 {
                     thread::sleep(deadline.remaining().unwrap_or_default());
                 }
-                sink.op(Op::Malloc {
-                    id,
-                    bytes: if is_last { bytes } else { 1 },
-                    stream: 0,
-                    tag: "",
-                })?;
+                sink.op(Op::malloc(id, if is_last { bytes } else { 1 }))?;
             }
             Ok(())
-        }
+        })
     }
 
     /// The number of operations before the end, and the reason of the end.
     fn made(count: u64, bytes: u64, limit: Option<Duration>) -> (u64, Result<(), String>) {
         let deadline = Deadline::after(limit);
         let workload = UntilDeadline {
-            workload: &Many(count, bytes, deadline),
+            workload: &many(count, bytes, deadline),
             deadline,
         };
         assert_eq!(workload.name(), "many");

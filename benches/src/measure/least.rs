@@ -226,8 +226,9 @@ mod tests {
     use std::sync::Mutex;
 
     use coalesce_workloads::demand::Demand;
-    use coalesce_workloads::op::{Op, Sink, Workload};
+    use coalesce_workloads::op::Op;
     use coalesce_workloads::presets;
+    use coalesce_workloads::written::listed;
     use toml::Table;
 
     use super::*;
@@ -355,30 +356,11 @@ mod tests {
         assert_eq!(tried(0), [84, 71, 63, 58, 55, 53, 52, 51]);
     }
 
-    /// A request of so many bytes.
-    struct Request(u64);
-
-    impl Workload for Request {
-        fn name(&self) -> &'static str {
-            "request"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            sink.op(Op::Malloc {
-                id: 0,
-                bytes: self.0,
-                stream: 0,
-                tag: "",
-            })?;
-            Ok(())
-        }
-    }
-
     #[test]
     fn errors_of_a_search_say_what_is_wrong() {
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let error = |bytes, policy| {
-            let workload = Request(bytes);
+            let workload = listed("request", vec![Op::malloc(0, bytes)]);
             let cell = Cell {
                 policy,
                 ..Cell::new(&workload, &profile)

@@ -30,36 +30,17 @@ pub fn check_demand(workload: &dyn Workload, demand: &Demand) -> anyhow::Result<
 
 #[cfg(test)]
 mod tests {
-    use coalesce_workloads::op::{Op, Sink, WorkloadError};
+    use coalesce_workloads::op::Op;
+    use coalesce_workloads::written::listed;
 
     use super::*;
-
-    /// A request of so many bytes after a freed one.
-    struct Large(u64);
-
-    impl Workload for Large {
-        fn name(&self) -> &'static str {
-            "large"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            for (id, bytes) in [(0, MOST_REQUESTED), (1, self.0)] {
-                sink.op(Op::Malloc {
-                    id,
-                    bytes,
-                    stream: 0,
-                    tag: "large",
-                })?;
-                sink.op(Op::Free { id })?;
-            }
-            Ok(())
-        }
-    }
 
     #[test]
     fn more_than_any_device_has_is_an_error_that_names_the_event() {
         let checked = |bytes| {
-            let workload = Large(bytes);
+            let ops = [(0, MOST_REQUESTED), (1, bytes)]
+                .map(|(id, bytes)| [Op::malloc(id, bytes), Op::Free { id }]);
+            let workload = listed("large", ops.concat());
             check_demand(&workload, &Demand::of(&workload).unwrap())
         };
         assert!(checked(MOST_REQUESTED).is_ok());

@@ -30,50 +30,27 @@ const MOST_LINES: usize = 4;
 /// Fewest points of a curve of driver time.
 const FEWEST: usize = 3;
 
-/// A kind of plot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// `efficiency.svg`.
-    Efficiency,
-    /// `timeline/WORKLOAD.svg`, for the workloads with the most unused reserved memory under the sweep's first settings.
-    Timeline,
-    /// `pareto/WORKLOAD.svg`, of several policies.
-    Pareto,
-    /// `driver_time/WORKLOAD.svg`, of several tight devices.
-    DriverTime,
-    /// `releases.svg`, of several releases of PyTorch. The other plots are of the release that the others are compared with.
-    Releases,
-    /// `waste.svg`, of policies that include `quilt`.
-    Waste,
+coalesce_alloc::named! {
+    /// A kind of plot.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Kind {
+        /// `efficiency.svg`.
+        Efficiency = "efficiency",
+        /// `timeline/WORKLOAD.svg`, for the workloads with the most unused reserved memory under the sweep's first settings.
+        Timeline = "timeline",
+        /// `pareto/WORKLOAD.svg`, of several policies.
+        Pareto = "pareto",
+        /// `driver_time/WORKLOAD.svg`, of several tight devices.
+        DriverTime = "driver_time",
+        /// `releases.svg`, of several releases of PyTorch. The other plots are of the release that the others are compared with.
+        Releases = "releases",
+        /// `waste.svg`, of policies that include `quilt`.
+        Waste = "waste",
+    }
 }
 
 /// The policy that `waste.svg` is about.
 const WASTELESS: &str = "quilt";
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 6] = [
-        Self::Efficiency,
-        Self::Timeline,
-        Self::Pareto,
-        Self::DriverTime,
-        Self::Releases,
-        Self::Waste,
-    ];
-
-    /// The name of its file or folder.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Efficiency => "efficiency",
-            Self::Timeline => "timeline",
-            Self::Pareto => "pareto",
-            Self::DriverTime => "driver_time",
-            Self::Releases => "releases",
-            Self::Waste => "waste",
-        }
-    }
-}
 
 /// Draws the wanted plots of a sweep into `folder`, those that its rows have the figures for. Timelines are replays, so they
 /// need the plan. Returns the number of plots.

@@ -319,7 +319,7 @@ mod tests {
     use coalesce_alloc::driver::calls::CallKind;
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
     use coalesce_alloc::settings::Settings;
-    use coalesce_workloads::op::Sink;
+    use coalesce_workloads::written::listed;
 
     use super::*;
     use crate::timing::shapes;
@@ -342,36 +342,26 @@ mod tests {
     }
 
     /// A few operations of each kind, some of them on blocks that do not exist.
-    struct Mixed;
-
-    impl Workload for Mixed {
-        fn name(&self) -> &'static str {
-            "mixed"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            let malloc = |id, bytes, stream| Op::Malloc {
-                id,
-                bytes,
-                stream,
-                tag: "",
-            };
-            for op in [
-                malloc(70, 1 << 20, 0),
-                malloc(80, 2 << 20, 1),
-                Op::RecordStream { id: 70, stream: 2 },
-                Op::RecordStream { id: 99, stream: 2 },
-                Op::Free { id: 70 },
-                Op::Free { id: 99 },
-                malloc(90, 3 << 20, 0),
-                malloc(60, 4 << 20, 0),
-                Op::EmptyCache,
-                Op::Mark { tag: "step" },
-            ] {
-                sink.op(op)?;
-            }
-            Ok(())
-        }
+    fn mixed() -> Walk {
+        let on_stream_1 = Op::Malloc {
+            id: 80,
+            bytes: 2 << 20,
+            stream: 1,
+            tag: "",
+        };
+        let ops = vec![
+            Op::malloc(70, 1 << 20),
+            on_stream_1,
+            Op::RecordStream { id: 70, stream: 2 },
+            Op::RecordStream { id: 99, stream: 2 },
+            Op::Free { id: 70 },
+            Op::Free { id: 99 },
+            Op::malloc(90, 3 << 20),
+            Op::malloc(60, 4 << 20),
+            Op::EmptyCache,
+            Op::Mark { tag: "step" },
+        ];
+        Walk::prepare(&listed("mixed", ops)).unwrap()
     }
 
     /// The number of a stream.
@@ -395,7 +385,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_and_what_is_left_is_freed_in_their_order() {
-        let walk = Walk::prepare(&Mixed).unwrap();
+        let walk = mixed();
         assert_eq!(steps(&walk), "0:1@0 1:2@1 0@2 -0 0:3@0 2:4@0 -0 -1 -2 ");
         assert_eq!((walk.pairs(), walk.slots().len()), (4, 3));
         assert!(!walk.is_of_one_stream());
@@ -416,7 +406,7 @@ mod tests {
     /// Without `record_stream`, a benchmark of several streams would leave out the cost of the events.
     #[test]
     fn a_block_used_on_another_stream_waits_for_an_event() {
-        let walk = Walk::prepare(&Mixed).unwrap();
+        let walk = mixed();
         let mut allocator = allocator(1 << 30);
         walk.run(&mut allocator, &mut walk.slots()).unwrap();
         let calls = allocator.driver().counts();
@@ -448,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_timed_walk_tells_what_is_used_until_it_ends() {
-        let walk = Walk::prepare(&Mixed).unwrap();
+        let walk = mixed();
         let over = Some(Duration::ZERO);
         let one = walk.of_pairs(1);
         let early = Ended::Early { pairs: 1 };
@@ -471,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_timed_walk_that_fails_frees_all_blocks() {
-        let walk = Walk::prepare(&Mixed).unwrap();
+        let walk = mixed();
         let fail = || Error::InvalidFraction(7.0);
         let third = |calls| if calls == 3 { Err(fail()) } else { Ok(()) };
         let (ended, times, used) = timed(&walk, 1 << 40, None, third);

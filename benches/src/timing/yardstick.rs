@@ -14,7 +14,7 @@ const GRANULE: u64 = 512;
 const COUNTERS: usize = 16;
 
 /// A best fit over pieces of memory that are neither split nor merged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Yardstick {
     free: BTreeSet<Piece>,
     /// The live piece of each slot.
@@ -43,10 +43,8 @@ impl Yardstick {
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Self {
-            free: BTreeSet::new(),
             live: vec![Piece::default(); slots],
-            end: 0,
-            counters: Default::default(),
+            ..Self::default()
         }
     }
 

@@ -9,7 +9,7 @@
 //! If not, blocks of the larger batch are split for the smaller one, the remainders are too small to use,
 //! and the answer is 32. The program ends after the search.
 
-use crate::families::parameters::within;
+use crate::families::parameters::{below, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Op, Sink, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
@@ -18,13 +18,13 @@ family! {
     /// A search for the largest batch that fits, by training steps of different batches.
     pub struct BatchProbe as "batch_probe" {
         /// Layers; below 2^16.
-        pub layers: u64 = 24,
+        pub layers: u64 [1..=below(16)] = 24,
         /// Bytes of a layer's parameters, of its gradients, and of each of two optimizer states.
         #[serde(with = "crate::families::byte_count")]
-        pub parameter_bytes: u64 = 28 << 20,
+        pub parameter_bytes: u64 [1..=1 << 58] = 28 << 20,
         /// Bytes of a layer's activation per sample.
         #[serde(with = "crate::families::byte_count")]
-        pub sample_bytes: u64 = 6 << 20,
+        pub sample_bytes: u64 [1..=1 << 58] = 6 << 20,
         /// The largest batch to try, and so the answer on a roomy device.
         pub most: u64 = 100,
         /// Whether the program empties the cache after a failure.
@@ -59,18 +59,10 @@ impl Workload for BatchProbe {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        self.check_ranges()?;
         within(
             "batch_probe",
-            [
-                ("layers", self.layers, 1..=(1 << 16) - 1),
-                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
-                ("sample_bytes", self.sample_bytes, 1..=1 << 58),
-                (
-                    "most",
-                    self.most,
-                    1..=(1 << 58) / self.sample_bytes.clamp(1, 1 << 58),
-                ),
-            ],
+            [("most", self.most, 1..=(1 << 58) / self.sample_bytes)],
         )?;
         let mut program = Program::new(sink);
         program.mark("init");

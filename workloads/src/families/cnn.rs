@@ -27,11 +27,11 @@ family! {
         /// Blocks per stage; each stage halves the image side and doubles the channels.
         pub depths: Vec<u64> = vec![3, 4, 6, 3],
         /// Channels of the first stage.
-        pub width: u64 = 64,
+        pub width: u64 [1..=below(14)] = 64,
         /// Classes.
-        pub classes: u64 = 1000,
+        pub classes: u64 [1..=below(24)] = 1000,
         /// Images in a batch.
-        pub batch: u64 = 64,
+        pub batch: u64 [1..=below(20)] = 64,
         /// Pixels per image side.
         pub image: Lengths = Lengths::Fixed(224),
         /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
@@ -41,7 +41,7 @@ family! {
         /// Whether the next batch is prefetched on another stream.
         pub prefetch: bool = false,
         /// Largest workspace of a convolution in MiB; 0 for none.
-        pub workspace_mib: u64 = 96,
+        pub workspace_mib: u64 [0..=below(20)] = 96,
         /// Training steps.
         pub steps: u64 = 5,
         /// Seed of image sizes and workspaces.
@@ -163,26 +163,12 @@ impl Cnn {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         const FAMILY: &str = "cnn";
-        within(
-            FAMILY,
-            [("the number of depths", self.depths.len() as u64, 1..=8)],
-        )?;
-        within(
-            FAMILY,
-            self.depths
-                .iter()
-                .map(|depth| ("depths", *depth, 1..=below(12))),
-        )?;
-        within(
-            FAMILY,
-            [
-                ("width", self.width, 1..=below(14)),
-                ("classes", self.classes, 1..=below(24)),
-                ("batch", self.batch, 1..=below(20)),
-                ("image", self.image.longest(), 1..=below(14)),
-                ("workspace_mib", self.workspace_mib, 0..=below(20)),
-            ],
-        )?;
+        self.check_ranges()?;
+        let number = ("the number of depths", self.depths.len() as u64, 1..=8);
+        let image = ("image", self.image.longest(), 1..=below(14));
+        let depths = self.depths.iter();
+        let depths = depths.map(|depth| ("depths", *depth, 1..=below(12)));
+        within(FAMILY, [number, image].into_iter().chain(depths))?;
         if let Some(fault) = self.image.fault() {
             return refuse(FAMILY, format!("image {fault}"));
         }

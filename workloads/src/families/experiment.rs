@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::families::parameters::within;
+use crate::families::parameters::below;
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
@@ -18,9 +18,9 @@ family! {
         pub program: Example = Example::Product,
         /// Bytes of a tensor.
         #[serde(with = "crate::families::byte_count")]
-        pub bytes: u64 = 3 << 30,
+        pub bytes: u64 [1..=1 << 58] = 3 << 30,
         /// Number of layers or tensors, where the example has several; below 2^16.
-        pub count: u64 = 10,
+        pub count: u64 [1..=below(16)] = 10,
     }
 }
 
@@ -52,13 +52,7 @@ impl Workload for Experiment {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        within(
-            "experiment",
-            [
-                ("bytes", self.bytes, 1..=1 << 58),
-                ("count", self.count, 1..=(1 << 16) - 1),
-            ],
-        )?;
+        self.check_ranges()?;
         let mut program = Program::new(sink);
         program.mark("step 0");
         match self.program {

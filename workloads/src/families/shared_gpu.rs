@@ -5,7 +5,7 @@
 //! flushed. On a roomy device there is no effect. Neighbours always get their memory, even beyond the
 //! device's capacity; they never fail because of the program.
 
-use crate::families::parameters::within;
+use crate::families::parameters::{below, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
@@ -15,23 +15,23 @@ family! {
     /// A training loop on a GPU whose other processes allocate and free memory.
     pub struct SharedGpu as "shared_gpu" {
         /// Other processes; below 2^10.
-        pub neighbours: u64 = 2,
+        pub neighbours: u64 [0..=below(10)] = 2,
         /// Bytes of each process while it is present.
         #[serde(with = "crate::families::byte_count")]
-        pub neighbour_bytes: u64 = 1 << 30,
+        pub neighbour_bytes: u64 [0..=1 << 48] = 1 << 30,
         /// Average number of steps until a neighbour comes or goes.
-        pub stay: u64 = 10,
+        pub stay: u64 [1..=1 << 32] = 10,
         /// Layers; below 2^16.
-        pub layers: u64 = 24,
+        pub layers: u64 [1..=below(16)] = 24,
         /// Bytes of a layer's parameters, and of its gradients.
         #[serde(with = "crate::families::byte_count")]
-        pub parameter_bytes: u64 = 28 << 20,
+        pub parameter_bytes: u64 [1..=1 << 58] = 28 << 20,
         /// Fewest bytes of a layer's activation.
         #[serde(with = "crate::families::byte_count")]
         pub min_activation_bytes: u64 = 24 << 20,
         /// Most bytes of a layer's activation; all layers of a step have the same size.
         #[serde(with = "crate::families::byte_count")]
-        pub max_activation_bytes: u64 = 96 << 20,
+        pub max_activation_bytes: u64 [1..=1 << 58] = 96 << 20,
         /// Training steps.
         pub steps: u64 = 60,
         /// Seed of sizes, and of when neighbours come and go.
@@ -70,18 +70,14 @@ impl Workload for SharedGpu {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let most = self.max_activation_bytes;
+        self.check_ranges()?;
         within(
             "shared_gpu",
-            [
-                ("neighbours", self.neighbours, 0..=(1 << 10) - 1),
-                ("neighbour_bytes", self.neighbour_bytes, 0..=1 << 48),
-                ("stay", self.stay, 1..=1 << 32),
-                ("layers", self.layers, 1..=(1 << 16) - 1),
-                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
-                ("min_activation_bytes", self.min_activation_bytes, 1..=most),
-                ("max_activation_bytes", most, 1..=1 << 58),
-            ],
+            [(
+                "min_activation_bytes",
+                self.min_activation_bytes,
+                1..=self.max_activation_bytes,
+            )],
         )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);

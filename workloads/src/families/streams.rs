@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::families::parameters::within;
+use crate::families::parameters::{below, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
@@ -22,24 +22,24 @@ family! {
         /// Batches.
         pub batches: u64 = 200,
         /// Side streams, which copy batches in turn; below 2^10.
-        pub streams: u64 = 1,
+        pub streams: u64 [1..=below(10)] = 1,
         /// Batches copied ahead; below 2^10.
-        pub ahead: u64 = 2,
+        pub ahead: u64 [0..=below(10)] = 2,
         /// Batches by which the device lags behind the program; below 2^10.
-        pub lag: u64 = 4,
+        pub lag: u64 [0..=below(10)] = 4,
         /// Tensors of a batch; below 2^10.
-        pub tensors: u64 = 2,
+        pub tensors: u64 [1..=below(10)] = 2,
         /// Fewest bytes of a tensor of a batch.
         #[serde(with = "crate::families::byte_count")]
-        pub min_bytes: u64 = 16 << 20,
+        pub min_bytes: u64 [1..=1 << 58] = 16 << 20,
         /// Most bytes of a tensor of a batch.
         #[serde(with = "crate::families::byte_count")]
         pub max_bytes: u64 = 40 << 20,
         /// Tensors computed from a batch on the default stream; below 2^16.
-        pub activations: u64 = 16,
+        pub activations: u64 [0..=below(16)] = 16,
         /// Bytes of an activation.
         #[serde(with = "crate::families::byte_count")]
-        pub activation_bytes: u64 = 24 << 20,
+        pub activation_bytes: u64 [1..=1 << 58] = 24 << 20,
         /// Seed of sizes.
         pub seed: u64 = 6,
     }
@@ -78,19 +78,10 @@ impl Workload for Streams {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        const FEW: u64 = (1 << 10) - 1;
+        self.check_ranges()?;
         within(
             "streams",
-            [
-                ("streams", self.streams, 1..=FEW),
-                ("ahead", self.ahead, 0..=FEW),
-                ("lag", self.lag, 0..=FEW),
-                ("tensors", self.tensors, 1..=FEW),
-                ("min_bytes", self.min_bytes, 1..=1 << 58),
-                ("max_bytes", self.max_bytes, self.min_bytes..=1 << 58),
-                ("activations", self.activations, 0..=(1 << 16) - 1),
-                ("activation_bytes", self.activation_bytes, 1..=1 << 58),
-            ],
+            [("max_bytes", self.max_bytes, self.min_bytes..=1 << 58)],
         )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);

@@ -170,11 +170,9 @@ impl TraceFile {
         let file = self.origin.path();
         section::enter(&mut lines, file, &self.devices, self.section)?;
         let mut state = State {
-            live: LiveIds::default(),
-            scopes: Scopes::default(),
             failures: self.failures,
             is_at_start: true,
-            tag: String::new(),
+            ..State::default()
         };
         let mut course = Course::new(self.failures);
         let (next, mut is_followed) = (self.section + 1, false);
@@ -245,6 +243,7 @@ impl Workload for TraceFile {
 }
 
 /// What the lines so far tell, to find mistakes.
+#[derive(Default)]
 struct State {
     live: LiveIds,
     scopes: Scopes,

@@ -10,6 +10,7 @@ use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::{FileContent, binary, open};
 use coalesce_workloads::lifetimes;
 use coalesce_workloads::op::{Answer, Op, Sink, Workload, WorkloadError};
+use coalesce_workloads::written::written;
 
 use crate::common::{assert_contains, write_file};
 
@@ -37,24 +38,10 @@ fn read_once(name: &str, contents: &[u8]) -> Result<u64, String> {
 const COLUMNS: &str = "op,id,bytes,stream,tag\n";
 
 /// Requests that are never freed.
-struct Requests(u64);
-
-impl Workload for Requests {
-    fn name(&self) -> &'static str {
-        "requests"
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        for id in 0..self.0 {
-            sink.op(Op::Malloc {
-                id,
-                bytes: 512,
-                stream: 0,
-                tag: "",
-            })?;
-        }
-        Ok(())
-    }
+fn requests(number: u64) -> impl Workload {
+    written("requests", move |sink| {
+        (0..number).try_for_each(|id| sink.op(Op::malloc(id, 512)).map(|_| ()))
+    })
 }
 
 #[test]
@@ -68,7 +55,7 @@ fn live_allocations_have_a_limit() {
     }
     // What cannot be read is not written.
     let mut packed = Vec::new();
-    let written = binary::write(&Requests(most + 1), &serde_json::Map::new(), &mut packed);
+    let written = binary::write(&requests(most + 1), &serde_json::Map::new(), &mut packed);
     let refused = std::error::Error::source(&written.unwrap_err())
         .unwrap()
         .to_string();
@@ -180,7 +167,7 @@ impl Workload for Long<'_> {
 
 #[test]
 fn what_is_kept_of_a_long_trace_has_a_limit() {
-    let (few, many) = (Requests(300), Requests(1000));
+    let (few, many) = (requests(300), requests(1000));
     assert_eq!(Cached::of(&Long(&few)).unwrap().len(), 300);
     lifetimes::of(&Long(&few)).unwrap();
     let kept = Cached::of(&Long(&many)).unwrap_err();

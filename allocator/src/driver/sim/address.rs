@@ -11,37 +11,25 @@ use std::str::FromStr;
 use self::cuda::Chunks;
 use crate::driver::{DeviceAddr, DriverError, GRANULARITY, Status};
 
-/// How addresses are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum AddressPolicy {
-    /// Each range starts where the previous one ended. Addresses are never reused.
-    #[default]
-    Up,
-    /// Each range ends where the previous one started. Addresses are never reused: when those below the
-    /// base are used up, ranges continue far above it.
-    Down,
-    /// The lowest free range that is large enough. Freed ranges are reused.
-    FirstFit,
-    /// As NVIDIA's driver places them ([`cuda`]): downwards for the most part, but gaps are filled, and
-    /// reservations go upwards from low addresses.
-    Cuda,
+named! {
+    /// How addresses are chosen.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum AddressPolicy {
+        /// Each range starts where the previous one ended. Addresses are never reused.
+        #[default]
+        Up = "up",
+        /// Each range ends where the previous one started. Addresses are never reused: when those below the
+        /// base are used up, ranges continue far above it.
+        Down = "down",
+        /// The lowest free range that is large enough. Freed ranges are reused.
+        FirstFit = "firstfit",
+        /// As NVIDIA's driver places them ([`cuda`]): downwards for the most part, but gaps are filled, and
+        /// reservations go upwards from low addresses.
+        Cuda = "cuda",
+    }
 }
 
 impl AddressPolicy {
-    /// All policies.
-    pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::FirstFit, Self::Cuda];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Down => "down",
-            Self::FirstFit => "firstfit",
-            Self::Cuda => "cuda",
-        }
-    }
-
     /// Returns the default start: the first address, or the end of the first range. For `cuda` this is the
     /// start of the context's own memory: other allocations lie below.
     #[must_use]
@@ -57,10 +45,7 @@ impl FromStr for AddressPolicy {
     type Err = UnknownAddressPolicy;
 
     fn from_str(name: &str) -> Result<Self, UnknownAddressPolicy> {
-        Self::ALL
-            .into_iter()
-            .find(|policy| policy.name() == name)
-            .ok_or(UnknownAddressPolicy)
+        Self::named(name).ok_or(UnknownAddressPolicy)
     }
 }
 

@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 use crate::driver::work::{Kernel, Timeline};
 use crate::driver::{DriverError, EventId, Status, StreamId};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stream {
     id: StreamId,
     recorded: u64,
@@ -43,12 +43,7 @@ impl Stream {
     fn new(id: StreamId) -> Self {
         Self {
             id,
-            recorded: 0,
-            completed: 0,
-            drained: 0,
-            after: BTreeMap::new(),
-            waits: Vec::new(),
-            due: VecDeque::new(),
+            ..Self::default()
         }
     }
 }
@@ -66,7 +61,7 @@ struct Recording {
 }
 
 /// All streams of a device and the events recorded on them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SimStreams {
     hold: bool,
     /// The place of each stream in `states`.
@@ -84,12 +79,7 @@ impl SimStreams {
     pub(super) fn new(hold: bool) -> Self {
         Self {
             hold,
-            places: HashMap::default(),
-            states: Vec::new(),
-            events: Vec::new(),
-            all_drained: 0,
-            timeline: Timeline::default(),
-            now_ns: 0,
+            ..Self::default()
         }
     }
 

@@ -22,7 +22,7 @@ struct Mapping {
 }
 
 /// Invariant: `used` is the sum of all allocations and of all handles that are mapped or not released.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Bytes in total.
     pub(super) capacity: u64,
@@ -44,12 +44,8 @@ impl Memory {
             capacity,
             foreign,
             limit: u64::MAX,
-            used: 0,
-            allocations: HashMap::default(),
-            reservations: BTreeMap::new(),
-            handles: HashMap::default(),
             next_handle: 1,
-            mappings: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

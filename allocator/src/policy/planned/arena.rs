@@ -29,7 +29,7 @@ impl Span {
 }
 
 /// One device allocation and its ranges.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Arena {
     bytes: u64,
     /// Start address, while it is reserved.
@@ -48,11 +48,7 @@ impl Arena {
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             bytes,
-            base: None,
-            is_refused: false,
-            spans: BTreeMap::new(),
-            is_shared: false,
-            fences: Fences::default(),
+            ..Self::default()
         }
     }
 

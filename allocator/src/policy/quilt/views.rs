@@ -35,7 +35,7 @@ struct Patch {
 }
 
 /// A range of addresses and the units behind it, each of them once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct View {
     addr: DeviceAddr,
     bytes: u64,
@@ -81,9 +81,7 @@ impl View {
             bytes,
             units,
             patches,
-            blocks: 0,
-            used: 0,
-            kept_for: None,
+            ..Self::default()
         })
     }
 

@@ -69,7 +69,7 @@ struct Region {
 }
 
 /// The regions of a block of device memory, by their offsets in it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Regions {
     bytes: u64,
     /// Regions by offset, without gaps and without the tail.
@@ -89,11 +89,7 @@ impl Regions {
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             bytes,
-            regions: BTreeMap::new(),
-            free: BTreeSet::new(),
-            free_bytes: 0,
-            tail: 0,
-            stamp: 0,
+            ..Self::default()
         }
     }
 

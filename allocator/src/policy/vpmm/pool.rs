@@ -25,7 +25,7 @@ pub(super) struct Retired {
 }
 
 /// Each address of `chunks` is in use, free, retired, a hole or abandoned.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pool {
     pub(super) settings: Settings,
     /// Reserved addresses, `va_size` bytes each.
@@ -51,16 +51,8 @@ impl Pool {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings,
-            chunks: Vec::new(),
-            holes: FreeRuns::default(),
-            abandoned: Vec::new(),
-            in_use: HashMap::default(),
-            free: FreeRegions::default(),
-            retired: Vec::new(),
-            pages: HashMap::default(),
             is_ready: settings.initial_pages == 0,
-            fences: Fences::default(),
-            undo: Undo::default(),
+            ..Self::default()
         }
     }
 

@@ -42,7 +42,9 @@ pub(super) unsafe extern "C" fn live_allocations_are(
     };
     outcome(|| {
         let equal = DEVICES.with(device, |device| {
-            Ok(device.pool_live_allocations_are(pool.into(), &expected)?)
+            Ok(device
+                .pools()?
+                .pool_live_allocations_are(pool.into(), &expected)?)
         })?;
         // SAFETY: the caller guarantees it.
         unsafe { are.write(equal) };
@@ -58,7 +60,9 @@ pub(super) unsafe extern "C" fn checkpoint(
     checkpoint: *mut *mut Checkpoint,
 ) -> Outcome {
     outcome(|| {
-        let taken = DEVICES.with(device, |device| Ok(device.checkpoint_pool(pool.into())?))?;
+        let taken = DEVICES.with(device, |device| {
+            Ok(device.pools()?.checkpoint_pool(pool.into())?)
+        })?;
         // SAFETY: the caller guarantees it.
         unsafe { checkpoint.write(Box::into_raw(Box::new(taken))) };
         Ok(())
@@ -84,7 +88,9 @@ pub(super) unsafe extern "C" fn restore(
     // SAFETY: the caller guarantees it.
     let checkpoint = unsafe { &*checkpoint };
     outcome(|| {
-        let restored = DEVICES.with(device, |device| Ok(device.restore_pool(checkpoint)?))?;
+        let restored = DEVICES.with(device, |device| {
+            Ok(device.pools()?.restore_pool(checkpoint)?)
+        })?;
         for addr in restored.freed {
             take_freed(data, addr.0);
         }

@@ -74,7 +74,9 @@ pub(super) extern "C" fn begin(device: c_int, pool: PoolId, filter: Filter) -> O
     let accepts = stream_filter(data, filter.accepts);
     outcome(|| {
         DEVICES.with(device, |device| {
-            Ok(device.begin_allocate_to_pool(pool.into(), accepts)?)
+            Ok(device
+                .pools()?
+                .begin_allocate_to_pool(pool.into(), accepts)?)
         })
     })
 }
@@ -89,20 +91,26 @@ fn stream_filter(data: Data, accepts: Accepts) -> StreamFilter {
 pub(super) extern "C" fn end(device: c_int, pool: PoolId) -> Outcome {
     outcome(|| {
         DEVICES.with(device, |device| {
-            Ok(device.end_allocate_to_pool(pool.into())?)
+            Ok(device.pools()?.end_allocate_to_pool(pool.into())?)
         })
     })
 }
 
 pub(super) extern "C" fn release(device: c_int, pool: PoolId) -> Outcome {
-    outcome(|| DEVICES.with(device, |device| Ok(device.release_pool(pool.into())?)))
+    outcome(|| {
+        DEVICES.with(device, |device| {
+            Ok(device.pools()?.release_pool(pool.into())?)
+        })
+    })
 }
 
 /// # Safety
 /// `count` must be a number.
 pub(super) unsafe extern "C" fn use_count(device: c_int, pool: PoolId, count: *mut u64) -> Outcome {
     outcome(|| {
-        let users = DEVICES.with(device, |device| Ok(device.pool_use_count(pool.into())?))?;
+        let users = DEVICES.with(device, |device| {
+            Ok(device.pools()?.pool_use_count(pool.into())?)
+        })?;
         // SAFETY: the caller guarantees it.
         unsafe { count.write(users) };
         Ok(())

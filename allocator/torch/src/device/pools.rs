@@ -4,13 +4,9 @@
 //! those with an allocator of their own, those that serve other requests when memory runs out, and those that never split
 //! blocks.
 
-use std::collections::HashSet;
-
-use coalesce_alloc::driver::{DeviceAddr, Driver};
+use coalesce_alloc::driver::Driver;
 use coalesce_alloc::error::Error;
-use coalesce_alloc::{
-    Checkpoint, HasPrivatePools, MempoolId, PoolSource, RestoredPool, StreamFilter,
-};
+use coalesce_alloc::{HasPrivatePools, MempoolId, PoolSource};
 
 use super::{DeviceAllocator, Policy};
 
@@ -20,14 +16,6 @@ const USE_ON_OOM: &str = "a torch.cuda.MemPool with use_on_oom";
 const NO_SPLIT: &str = "a torch.cuda.MemPool with no_split";
 
 impl<D: Driver + 'static> DeviceAllocator<D> {
-    /// Returns the cached memory of one private pool to the device.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::empty_pool`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.pools()?.empty_pool(pool)
-    }
-
     /// Creates a private pool, or adds a user to one. The segments of a new pool come from `source`, if there is one.
     ///
     /// # Errors
@@ -48,42 +36,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             1 => allocator.set_pool_source(pool, source),
             _ => Ok(()),
         }
-    }
-
-    /// Directs the allocations of streams that `accepts` selects to a private pool.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::begin_allocate_to_pool`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn begin_allocate_to_pool(
-        &mut self,
-        pool: MempoolId,
-        accepts: StreamFilter,
-    ) -> Result<(), Error> {
-        self.pools()?.begin_allocate_to_pool(pool, accepts)
-    }
-
-    /// Ends the redirection.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::end_allocate_to_pool`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.pools()?.end_allocate_to_pool(pool)
-    }
-
-    /// Removes a user of a private pool.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::release_pool`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.pools()?.release_pool(pool)
-    }
-
-    /// Returns the number of users of a private pool.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::pool_use_count`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error> {
-        self.pools()?.pool_use_count(pool)
     }
 
     /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.
@@ -110,34 +62,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(())
     }
 
-    /// Returns whether exactly these allocations of a private pool are live.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::pool_live_allocations_are`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn pool_live_allocations_are(
-        &mut self,
-        pool: MempoolId,
-        expected: &HashSet<DeviceAddr>,
-    ) -> Result<bool, Error> {
-        self.pools()?.pool_live_allocations_are(pool, expected)
-    }
-
-    /// Records which blocks of a private pool are allocated.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::checkpoint_pool`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error> {
-        self.pools()?.checkpoint_pool(pool)
-    }
-
-    /// Makes exactly those blocks of a private pool allocated that were so at a checkpoint.
-    ///
-    /// # Errors
-    /// As [`HasPrivatePools::restore_pool`]; [`Error::Unsupported`] by policies without private pools.
-    pub fn restore_pool(&mut self, checkpoint: &Checkpoint) -> Result<RestoredPool, Error> {
-        self.pools()?.restore_pool(checkpoint)
-    }
-
     /// Announces that the capture of a graph has begun. Only the reference needs this. Other policies notice a capture by
     /// the requests for a pool of graphs, and ask the device.
     pub fn mark_capture_begin(&mut self) {
@@ -158,7 +82,10 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     }
 
     /// Returns the private pools.
-    fn pools(&mut self) -> Result<&mut dyn HasPrivatePools, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] by policies without them.
+    pub fn pools(&mut self) -> Result<&mut dyn HasPrivatePools, Error> {
         let policy = match &self.policy {
             Policy::Reference(_) => "pytorch",
             Policy::Other { name, .. } => name,

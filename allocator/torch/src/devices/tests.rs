@@ -246,7 +246,7 @@ fn threads_get_distinct_memory() {
         let State::Ready(device) = &*devices.lock(ordinal).unwrap() else {
             panic!("device {ordinal} is not ready")
         };
-        device.check().unwrap();
-        assert_eq!(device.stats().active().all().current, 0);
+        device.allocator().check().unwrap();
+        assert_eq!(device.allocator().stats().active().all().current, 0);
     }
 }

@@ -66,30 +66,19 @@ impl Answer {
     }
 }
 
-/// What to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerKind {
-    /// Other settings are better.
-    Change,
-    /// The current settings are as good as any that were tried.
-    Keep,
-    /// The workload fits under none of the settings tried, although its requested memory would.
-    TooLarge,
-    /// More memory is requested at one time than is available: only requesting less helps.
-    Impossible,
-}
-
-impl AnswerKind {
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Change => "change",
-            Self::Keep => "keep",
-            Self::TooLarge => "too_large",
-            Self::Impossible => "impossible",
-        }
+coalesce_alloc::named! {
+    /// What to do, with the name in JSON.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum AnswerKind {
+        /// Other settings are better.
+        Change = "change",
+        /// The current settings are as good as any that were tried.
+        Keep = "keep",
+        /// The workload fits under none of the settings tried, although its requested memory would.
+        TooLarge = "too_large",
+        /// More memory is requested at one time than is available: only requesting less helps.
+        Impossible = "impossible",
     }
 }
 

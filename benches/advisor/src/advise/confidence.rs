@@ -18,30 +18,19 @@ pub struct Confidence {
     pub assurance: Option<String>,
 }
 
-/// How far an answer can be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ConfidenceLevel {
-    /// The workload is not a recording: there is nothing to compare its replay with.
-    Unchecked,
-    /// The replay reproduces the whole program.
-    Exact,
-    /// The replay reproduces what is recorded; the beginning of the program is not.
-    RecordedPart,
-    /// The replay differs from the recording, or cannot follow all of it: the figures are estimates.
-    Estimate,
-}
-
-impl ConfidenceLevel {
-    /// The level in a table.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unchecked => "not checked",
-            Self::Exact => "exact",
-            Self::RecordedPart => "the recorded part",
-            Self::Estimate => "estimate",
-        }
+coalesce_alloc::named! {
+    /// How far an answer can be trusted, with the words of tables.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ConfidenceLevel {
+        /// The workload is not a recording: there is nothing to compare its replay with.
+        Unchecked = "not checked",
+        /// The replay reproduces the whole program.
+        Exact = "exact",
+        /// The replay reproduces what is recorded; the beginning of the program is not.
+        RecordedPart = "the recorded part",
+        /// The replay differs from the recording, or cannot follow all of it: the figures are estimates.
+        Estimate = "estimate",
     }
 }
 

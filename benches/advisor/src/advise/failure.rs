@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::peak::now;
 
 /// A failed request, and memory at that moment, in bytes. The cache was emptied before the request failed.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct Failure {
     /// Its event, counted from 0.
     pub event: u64,
@@ -110,12 +110,8 @@ mod tests {
         let failure = |event| Failure {
             event,
             request_bytes: 1,
-            origin: String::new(),
-            requested_bytes: 0,
-            reserved_bytes: 0,
-            free_bytes: 0,
             is_recorded: true,
-            is_handled: false,
+            ..Failure::default()
         };
         let found = |failures: &[u64], served| {
             let finder = FailureFinder {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::simulator::{RunFigures, Simulator};
 
 /// A policy other than PyTorch's.
-#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize)]
 pub struct OtherPolicy {
     /// Its name, as `coalesce policies` lists it.
     pub policy: &'static str,
@@ -79,11 +79,7 @@ fn other(simulator: Simulator<'_>, policy: &PolicyInfo, deadline: Deadline) -> O
     let mut other = OtherPolicy {
         policy: policy.name,
         summary: policy.summary,
-        unsupported: None,
-        error: None,
-        peak_reserved_bytes: None,
-        least_capacity_bytes: None,
-        on_device: None,
+        ..OtherPolicy::default()
     };
     if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
         match unsupported_feature(&error) {
@@ -160,11 +156,7 @@ mod tests {
         OtherPolicy {
             policy,
             summary: "",
-            unsupported: None,
-            error: None,
-            peak_reserved_bytes: None,
-            least_capacity_bytes: None,
-            on_device: None,
+            ..OtherPolicy::default()
         }
     }
 

@@ -14,30 +14,17 @@ use serde::Serialize;
 
 use crate::diagnose::Subject;
 
-/// What settings are chosen for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aim {
-    /// The lowest minimum device memory: to fit, with the least risk, or with a larger batch.
-    LeastCapacity,
-    /// The shortest driver time.
-    DriverTime,
-    /// The lowest peak of reserved memory on the given device, to leave memory to others.
-    Reserved,
-}
-
-impl Aim {
-    /// All aims.
-    pub const ALL: [Self; 3] = [Self::LeastCapacity, Self::DriverTime, Self::Reserved];
-
-    /// The name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LeastCapacity => "least-capacity",
-            Self::DriverTime => "driver-time",
-            Self::Reserved => "reserved",
-        }
+coalesce_alloc::named! {
+    /// What settings are chosen for, with the name on the command line.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Aim {
+        /// The lowest minimum device memory: to fit, with the least risk, or with a larger batch.
+        LeastCapacity = "least-capacity",
+        /// The shortest driver time.
+        DriverTime = "driver-time",
+        /// The lowest peak of reserved memory on the given device, to leave memory to others.
+        Reserved = "reserved",
     }
 }
 

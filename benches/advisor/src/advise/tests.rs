@@ -10,9 +10,8 @@ use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::families::program::Program;
 use coalesce_workloads::formats::snapshot::release::Releases;
-use coalesce_workloads::op::{Sink, Workload, WorkloadError};
+use coalesce_workloads::written::program;
 
 use super::search::candidates::CandidateGenerator;
 use super::search::sizes::RequestSizes;
@@ -20,38 +19,34 @@ use super::search::{MinimumMemory, Search, TriedSettings};
 use super::simulator::{RunFigures, Simulator};
 use super::{Advice, AdviceRequest, Aim, advise, one_for_all};
 use crate::advise::answer::AnswerKind;
-use crate::diagnose::testing::{Written, hold};
+use crate::diagnose::testing::hold;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Tensors of some sizes in MiB, all live together, for each of several rounds.
-struct Rounds(&'static [&'static [u64]]);
+/// Sizes in MiB.
+type Sizes = &'static [u64];
 
-impl Workload for Rounds {
-    fn name(&self) -> &'static str {
-        "rounds"
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut program = Program::new(sink);
-        for sizes in self.0 {
+/// Tensors of some sizes, all live together, for each of several rounds.
+fn rounds(rounds: &[Sizes]) -> Cached {
+    let rounds = program("rounds", |program| {
+        for sizes in rounds {
             let bytes = sizes.iter().map(|mib| mib * MIB);
             let tensors: Vec<_> = bytes.map(|bytes| program.alloc(bytes, "round")).collect();
             program.free_all(tensors);
         }
-        program.finish()
-    }
+    });
+    Cached::of(&rounds).unwrap()
 }
 
 /// Its segments fit no later round: 520 MiB are requested, and 1,560 MiB reserved.
-const FRAGMENTED: Rounds = Rounds(&[
+const FRAGMENTED: &[Sizes] = &[
     &[
         26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26,
     ],
     &[40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40],
     &[65, 65, 65, 65, 65, 65, 65, 65],
-]);
+];
 
 /// The request for a workload under the default settings on a device of 80 GiB.
 pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceRequest<'a> {
@@ -80,8 +75,8 @@ pub(super) fn with_search<T>(
     tried: Vec<TriedSettings>,
     look: impl FnOnce(&AdviceRequest<'_>, &mut Search<'_>) -> T,
 ) -> T {
-    let program = |program: &mut Program<'_>| hold(program, 6, 100 * MIB);
-    let workload = Cached::of(&Written(program)).unwrap();
+    let program = program("written", |program| hold(program, 6, 100 * MIB));
+    let workload = Cached::of(&program).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = change(request(&workload, &profile));
     let sizes = RequestSizes::of(&workload).unwrap();
@@ -128,10 +123,10 @@ pub(super) fn failing(tried: TriedSettings) -> TriedSettings {
 }
 
 fn advice(
-    program: &Rounds,
+    program: &[Sizes],
     change: impl FnOnce(AdviceRequest<'_>) -> AdviceRequest<'_>,
 ) -> anyhow::Result<Advice> {
-    let workload = Cached::of(program)?;
+    let workload = rounds(program);
     let profile = Profile::load(PUBLISHED, Path::new(""))?;
     advise(&change(AdviceRequest {
         copies: 1,
@@ -147,7 +142,7 @@ fn tight_memory_gets_advice_wherever_addresses_grow() {
         AddressPolicy::FirstFit,
     ] {
         // Small blocks first, whose memory the large ones need.
-        let program = Rounds(&[&[1; 300], &[26; 20]]);
+        let program: [Sizes; 2] = [&[1; 300], &[26; 20]];
         let advice = advice(&program, |request| AdviceRequest {
             conditions: ReplayConditions {
                 addresses,
@@ -169,7 +164,7 @@ fn tight_memory_gets_advice_wherever_addresses_grow() {
 /// Segments of 64 MiB are good for it, and so is a limit on splitting of 25 MiB, but no release accepts both.
 #[test]
 fn settings_that_contradict_each_other_are_not_tried() {
-    let program = Rounds(&[&[1, 51], &[31, 10, 6, 5, 6, 51]]);
+    let program: [Sizes; 2] = [&[1, 51], &[31, 10, 6, 5, 6, 51]];
     let advice = advice(&program, |request| request);
     assert_eq!(advice.unwrap().search.failed, 0);
 }
@@ -177,7 +172,7 @@ fn settings_that_contradict_each_other_are_not_tried() {
 #[test]
 fn a_failing_replay_is_reported_and_does_not_end_the_report() {
     // Expandable segments reserve more addresses than the device, which has more than there are.
-    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+    let advice = advice(FRAGMENTED, |request| AdviceRequest {
         conditions: ReplayConditions::on(u64::MAX),
         present: "expandable_segments:True",
         ..request
@@ -192,7 +187,7 @@ fn a_failing_replay_is_reported_and_does_not_end_the_report() {
 
 #[test]
 fn more_memory_than_any_device_has_is_an_error() {
-    let advice = advice(&Rounds(&[&[1, 17 << 20]]), |request| request);
+    let advice = advice(&[&[1, 17 << 20]], |request| request);
     let error = format!("{:#}", advice.unwrap_err());
     assert!(
         error.contains("rounds: live requests reach 17.00 TiB"),
@@ -203,7 +198,7 @@ fn more_memory_than_any_device_has_is_an_error() {
 #[test]
 fn keys_of_later_releases_are_kept_and_named() {
     let conf = "throw_on_cudamalloc_oom:True,max_split_size_mb:64";
-    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+    let advice = advice(FRAGMENTED, |request| AdviceRequest {
         present: conf,
         conditions: ReplayConditions {
             release: v2(11),
@@ -224,7 +219,7 @@ fn keys_of_later_releases_are_kept_and_named() {
 #[test]
 fn only_settings_that_the_release_knows_are_tried() {
     let advised_to = |releases: Releases| {
-        let program = Rounds(&[&[5, 5, 5, 5, 5, 5, 5, 5], &[9, 9, 9, 9], &[30, 30]]);
+        let program: [Sizes; 3] = [&[5, 5, 5, 5, 5, 5, 5, 5], &[9, 9, 9, 9], &[30, 30]];
         let advice = advice(&program, |request| AdviceRequest {
             releases,
             ..request
@@ -250,7 +245,7 @@ fn only_settings_that_the_release_knows_are_tried() {
 
 #[test]
 fn settings_that_findings_evaluated_are_in_the_table() {
-    let advice = advice(&FRAGMENTED, |request| request).unwrap();
+    let advice = advice(FRAGMENTED, |request| request).unwrap();
     let evaluated = advice.findings.iter().filter(|f| f.conf.is_some());
     let rules: Vec<&str> = evaluated.map(|finding| finding.rule).collect();
     assert!(!rules.is_empty());
@@ -262,7 +257,7 @@ fn settings_that_findings_evaluated_are_in_the_table() {
 
 #[test]
 fn settings_are_not_searched_if_none_can_help() {
-    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+    let advice = advice(FRAGMENTED, |request| AdviceRequest {
         conditions: ReplayConditions::on(500 * MIB),
         ..request
     })
@@ -275,7 +270,7 @@ fn settings_are_not_searched_if_none_can_help() {
 
 #[test]
 fn a_time_limit_that_is_too_short_is_an_error() {
-    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+    let advice = advice(FRAGMENTED, |request| AdviceRequest {
         time_limit: Some(Duration::ZERO),
         ..request
     });
@@ -285,7 +280,7 @@ fn a_time_limit_that_is_too_short_is_an_error() {
 
 #[test]
 fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
-    let workload = Cached::of(&FRAGMENTED).unwrap();
+    let workload = rounds(FRAGMENTED);
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = request(&workload, &profile);
     let advice = advise(&request).unwrap();
@@ -310,7 +305,7 @@ fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
 #[test]
 fn the_limit_of_the_collector() {
     let collector = |limit| {
-        let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+        let advice = advice(FRAGMENTED, |request| AdviceRequest {
             conditions: ReplayConditions {
                 others: 1600 * MIB,
                 limit,

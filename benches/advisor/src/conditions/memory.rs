@@ -325,12 +325,7 @@ mod tests {
     #[test]
     fn a_replay_ends_where_failures_differ_from_the_recording() {
         let differs = |tag: &str, outcome: Outcome| {
-            let op = Op::Malloc {
-                id: 1,
-                bytes: MIB,
-                stream: 0,
-                tag,
-            };
+            let op = Op::malloc(1, MIB).with_tag(|_| tag);
             let step = Step {
                 event: 0,
                 op,

@@ -38,7 +38,7 @@ const PER_REQUEST: u64 = size_of::<Allocation>() as u64 + 48;
 const PER_TAG: u64 = 128;
 
 /// A request and its outcome.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Allocation {
     /// Its id in the workload.
     pub id: u64,

@@ -105,17 +105,10 @@ fn moved_lines_are_matched() {
     let holder = |place: &str, function: &str, bytes: u64| crate::Holder {
         place: place.to_owned(),
         function: function.to_owned(),
-        file: String::new(),
-        library: None,
-        operator: String::new(),
-        is_of_backward: false,
         category: Category::Activations,
         bytes,
         blocks: 1,
-        stream: 0,
-        pool: None,
-        label: None,
-        frames: Vec::new(),
+        ..crate::Holder::default()
     };
     let before = [
         holder("a.py:10", "forward", 100),

@@ -3,7 +3,8 @@ use std::path::Path;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::formats::{self, FileContent};
-use coalesce_workloads::op::{Answer, Sink};
+use coalesce_workloads::op::Answer;
+use coalesce_workloads::written::written;
 
 use super::*;
 use crate::measure::profile::PUBLISHED;
@@ -11,38 +12,21 @@ use crate::measure::profile::PUBLISHED;
 const MIB: u64 = 1 << 20;
 
 /// Requests of these sizes in turn, each freed before the next.
-struct Requests(&'static [u64]);
-
-impl Workload for Requests {
-    fn name(&self) -> &'static str {
-        "requests"
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        for (id, &bytes) in (0..).zip(self.0) {
-            let malloc = Op::Malloc {
-                id,
-                bytes,
-                stream: 0,
-                tag: "",
-            };
-            if matches!(sink.op(malloc)?, Answer::Done) {
+fn requests(sizes: &'static [u64]) -> impl Workload {
+    written("requests", move |sink| {
+        for (id, &bytes) in (0..).zip(sizes) {
+            if matches!(sink.op(Op::malloc(id, bytes))?, Answer::Done) {
                 sink.op(Op::Free { id })?;
             }
         }
         Ok(())
-    }
+    })
 }
 
 /// Calls `test` with a cell of requests under a policy.
-fn with<R>(
-    requests: &'static [u64],
-    policy: &str,
-    conf: &str,
-    test: impl FnOnce(Cell<'_>) -> R,
-) -> R {
+fn with<R>(sizes: &'static [u64], policy: &str, conf: &str, test: impl FnOnce(Cell<'_>) -> R) -> R {
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let workload = Requests(requests);
+    let workload = requests(sizes);
     let plan = plan(policy, conf, &workload).unwrap();
     test(Cell {
         demand: Demand::of(&workload).unwrap(),
@@ -195,12 +179,13 @@ fn errors_name_what_is_wrong() {
         ("offline", ""),
         ("pytorch", "max_split_size_mb:1"),
     ];
+    let workload = requests(&[1]);
     let errors = errors.map(|(policy, conf)| {
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let cell = Cell {
             policy,
             conf,
-            ..Cell::new(&Requests(&[1]), &profile)
+            ..Cell::new(&workload, &profile)
         };
         format!("{:#}", cell.measure(&mut ()).unwrap_err())
     });

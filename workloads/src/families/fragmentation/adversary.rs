@@ -31,12 +31,12 @@ family! {
     pub struct Adversary as "adversary" {
         /// Bytes of the smallest block, the unit of all sizes.
         #[serde(with = "crate::families::byte_count")]
-        pub unit_bytes: u64 = 512,
+        pub unit_bytes: u64 [1..=1 << 36] = 512,
         /// Most live bytes; fewer than 2^24 units.
         #[serde(with = "crate::families::byte_count")]
         pub live_bytes: u64 = 16 << 20,
         /// Rounds; the blocks of the last one have 2^rounds units.
-        pub rounds: u64 = 11,
+        pub rounds: u64 [1..=23] = 11,
     }
 }
 
@@ -51,17 +51,16 @@ impl Adversary {
     }
 
     fn validate(&self) -> Result<(), WorkloadError> {
+        self.check_ranges()?;
         within(
             "adversary",
             [
-                ("unit_bytes", self.unit_bytes, 1..=1 << 36),
                 ("live_bytes", self.live_bytes, self.unit_bytes..=MOST_BYTES),
                 (
                     "live_bytes in units",
-                    self.live_bytes / self.unit_bytes.max(1),
+                    self.live_bytes / self.unit_bytes,
                     1..=MOST_LIVE,
                 ),
-                ("rounds", self.rounds, 1..=23),
             ],
         )?;
         let is_too_large = self.unit_bytes << self.rounds > self.live_bytes;

@@ -19,13 +19,13 @@ family! {
         #[serde(with = "crate::families::byte_count")]
         pub cap_bytes: u64 = 1 << 30,
         /// Most live blocks; below 2^24.
-        pub cap_blocks: u64 = 100_000,
+        pub cap_blocks: u64 [1..=MOST_LIVE] = 100_000,
         /// Smallest bit length of a block's size: 10 means at least 512 B.
-        pub min_bits: u64 = 1,
+        pub min_bits: u64 [1..=60] = 1,
         /// Largest bit length of a block's size: 26 means less than 64 MiB.
         pub max_bits: u64 = 26,
         /// Streams, one of them drawn at random for each block.
-        pub streams: u64 = 1,
+        pub streams: u64 [1..=1 << 10] = 1,
         /// Seed of sizes, lifetimes and streams.
         pub seed: u64 = 5,
     }
@@ -37,10 +37,10 @@ impl Workload for Churn {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        self.check_ranges()?;
         within(
             "churn",
             [
-                ("min_bits", self.min_bits, 1..=60),
                 ("max_bits", self.max_bits, self.min_bits..=60),
                 // Any block must fit once all others are freed.
                 (
@@ -48,8 +48,6 @@ impl Workload for Churn {
                     self.cap_bytes,
                     below(self.max_bits.min(60) as u32)..=MOST_BYTES,
                 ),
-                ("cap_blocks", self.cap_blocks, 1..=MOST_LIVE),
-                ("streams", self.streams, 1..=1 << 10),
             ],
         )?;
         let mut program = Program::new(sink);

@@ -14,36 +14,31 @@ family! {
     /// Gaps between long-lived blocks, requested again slightly larger.
     pub struct Comb as "comb" {
         /// Teeth per round, with as many gaps; fewer than 2^24 in all rounds together.
-        pub teeth: u64 = 16,
+        pub teeth: u64 [1..=MOST_LIVE] = 16,
         /// Bytes of a tooth, which lives until the end.
         #[serde(with = "crate::families::byte_count")]
-        pub tooth_bytes: u64 = 16 << 20,
+        pub tooth_bytes: u64 [1..=MOST_BYTES] = 16 << 20,
         /// Bytes of a gap in the first round.
         #[serde(with = "crate::families::byte_count")]
-        pub gap_bytes: u64 = 2 << 20,
+        pub gap_bytes: u64 [1..=MOST_BYTES] = 2 << 20,
         /// Bytes that gaps grow by from round to round.
         #[serde(with = "crate::families::byte_count")]
         pub growth_bytes: u64 = 1 << 20,
         /// Rounds.
-        pub rounds: u64 = 14,
+        pub rounds: u64 [1..=MOST_LIVE] = 14,
     }
 }
 
 impl Comb {
     fn validate(&self) -> Result<(), WorkloadError> {
+        self.check_ranges()?;
         within(
             "comb",
-            [
-                ("teeth", self.teeth, 1..=MOST_LIVE),
-                ("rounds", self.rounds, 1..=MOST_LIVE),
-                (
-                    "teeth times rounds",
-                    self.teeth.saturating_mul(self.rounds),
-                    1..=MOST_LIVE,
-                ),
-                ("tooth_bytes", self.tooth_bytes, 1..=MOST_BYTES),
-                ("gap_bytes", self.gap_bytes, 1..=MOST_BYTES),
-            ],
+            [(
+                "teeth times rounds",
+                self.teeth * self.rounds,
+                1..=MOST_LIVE,
+            )],
         )?;
         match self.last_gap() {
             Some(..=MOST_BYTES) => Ok(()),

@@ -14,12 +14,12 @@ family! {
     /// Buffers that grow by copying, in steps or by a factor.
     pub struct Growth as "growth" {
         /// Buffers, which grow in turn; below 2^24.
-        pub buffers: u64 = 8,
+        pub buffers: u64 [1..=MOST_LIVE] = 8,
         /// Initial bytes of a buffer.
         #[serde(with = "crate::families::byte_count")]
-        pub bytes: u64 = 4 << 20,
+        pub bytes: u64 [1..=MOST_BYTES] = 4 << 20,
         /// New size in percent of the old size: 200 doubles it.
-        pub percent: u64 = 100,
+        pub percent: u64 [100..=1 << 20] = 100,
         /// Bytes added to that.
         #[serde(with = "crate::families::byte_count")]
         pub add_bytes: u64 = 1 << 20,
@@ -47,14 +47,10 @@ impl Workload for Growth {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        self.check_ranges()?;
         within(
             "growth",
-            [
-                ("buffers", self.buffers, 1..=MOST_LIVE),
-                ("bytes", self.bytes, 1..=MOST_BYTES),
-                ("percent", self.percent, 100..=1 << 20),
-                ("most_bytes", self.most_bytes, self.bytes..=MOST_BYTES),
-            ],
+            [("most_bytes", self.most_bytes, self.bytes..=MOST_BYTES)],
         )?;
         let mut program = Program::new(sink);
         for round in 0..self.rounds {

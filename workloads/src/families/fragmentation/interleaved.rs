@@ -7,7 +7,7 @@
 //! The default is the textbook case: ten tensors of 1024 × 1024 floats, every other one freed, then one of
 //! 4096 × 4096. 20 MiB are free, and none of it can serve 64 MiB.
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
@@ -18,21 +18,21 @@ family! {
     /// Default: the textbook case. Every other 4 MiB of 40 MiB is free, and 64 MiB are requested.
     pub struct Fragmentation as "fragmentation" {
         /// Blocks per round; `blocks`, `large` and `small` are each below 2^24.
-        pub blocks: u64 = 10,
+        pub blocks: u64 [0..=MOST_LIVE] = 10,
         /// Bytes of a block; with `jitter` up to an eighth more.
         #[serde(with = "crate::families::byte_count")]
-        pub bytes: u64 = 4 << 20,
+        pub bytes: u64 [1..=below(40)] = 4 << 20,
         /// Whether block sizes vary.
         pub jitter: bool = false,
         /// One block in this many is freed.
-        pub every: u64 = 2,
+        pub every: u64 [1..=u64::MAX] = 2,
         /// Blocks of `large_bytes` requested afterwards, meant not to fit a hole.
-        pub large: u64 = 1,
+        pub large: u64 [0..=MOST_LIVE] = 1,
         /// Bytes of a large block.
         #[serde(with = "crate::families::byte_count")]
-        pub large_bytes: u64 = 64 << 20,
+        pub large_bytes: u64 [0..=MOST_BYTES] = 64 << 20,
         /// Blocks of half a hole requested afterwards.
-        pub small: u64 = 0,
+        pub small: u64 [0..=MOST_LIVE] = 0,
         /// Rounds.
         pub rounds: u64 = 1,
         /// Seed of sizes and of the order of the last frees.
@@ -46,17 +46,7 @@ impl Workload for Fragmentation {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        within(
-            "fragmentation",
-            [
-                ("blocks", self.blocks, 0..=MOST_LIVE),
-                ("bytes", self.bytes, 1..=below(40)),
-                ("every", self.every, 1..=u64::MAX),
-                ("large", self.large, 0..=MOST_LIVE),
-                ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
-                ("small", self.small, 0..=MOST_LIVE),
-            ],
-        )?;
+        self.check_ranges()?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         for round in 0..self.rounds {

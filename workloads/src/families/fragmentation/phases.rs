@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
@@ -18,15 +18,15 @@ family! {
     /// Default: the same number of bytes in both phases, 60 × 12 MiB and 12 × 60 MiB.
     pub struct Phases as "phases" {
         /// Blocks of phase A; below 2^24.
-        pub a_blocks: u64 = 60,
+        pub a_blocks: u64 [0..=MOST_LIVE] = 60,
         /// Bytes of a block of phase A.
         #[serde(with = "crate::families::byte_count")]
-        pub a_bytes: u64 = 12 << 20,
+        pub a_bytes: u64 [1..=MOST_BYTES] = 12 << 20,
         /// Blocks of phase B; below 2^24.
-        pub b_blocks: u64 = 12,
+        pub b_blocks: u64 [0..=MOST_LIVE] = 12,
         /// Bytes of a block of phase B.
         #[serde(with = "crate::families::byte_count")]
-        pub b_bytes: u64 = 60 << 20,
+        pub b_bytes: u64 [1..=MOST_BYTES] = 60 << 20,
         /// Order of the phases in a round: `a_then_b` or `b_then_a`.
         pub order: Order = Order::AThenB,
         /// Rounds of both phases.
@@ -50,15 +50,7 @@ impl Workload for Phases {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        within(
-            "phases",
-            [
-                ("a_blocks", self.a_blocks, 0..=MOST_LIVE),
-                ("a_bytes", self.a_bytes, 1..=MOST_BYTES),
-                ("b_blocks", self.b_blocks, 0..=MOST_LIVE),
-                ("b_bytes", self.b_bytes, 1..=MOST_BYTES),
-            ],
-        )?;
+        self.check_ranges()?;
         let mut program = Program::new(sink);
         let a = ("a", self.a_blocks, self.a_bytes);
         let b = ("b", self.b_blocks, self.b_bytes);

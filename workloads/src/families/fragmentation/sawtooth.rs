@@ -14,13 +14,13 @@ family! {
     pub struct Sawtooth as "sawtooth" {
         /// Most live bytes at the top of a tooth.
         #[serde(with = "crate::families::byte_count")]
-        pub peak_bytes: u64 = 2 << 30,
+        pub peak_bytes: u64 [1..=MOST_BYTES] = 2 << 30,
         /// Most live bytes between teeth.
         #[serde(with = "crate::families::byte_count")]
         pub floor_bytes: u64 = 128 << 20,
         /// Fewest bytes of a block; the peak holds fewer than 2^24 of them.
         #[serde(with = "crate::families::byte_count")]
-        pub min_bytes: u64 = 2 << 20,
+        pub min_bytes: u64 [1..=MOST_BYTES] = 2 << 20,
         /// Most bytes of a block.
         #[serde(with = "crate::families::byte_count")]
         pub max_bytes: u64 = 48 << 20,
@@ -37,16 +37,15 @@ impl Workload for Sawtooth {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        self.check_ranges()?;
         within(
             "sawtooth",
             [
-                ("peak_bytes", self.peak_bytes, 1..=MOST_BYTES),
                 ("floor_bytes", self.floor_bytes, 0..=self.peak_bytes),
-                ("min_bytes", self.min_bytes, 1..=MOST_BYTES),
                 ("max_bytes", self.max_bytes, self.min_bytes..=MOST_BYTES),
                 (
                     "peak_bytes over min_bytes",
-                    self.peak_bytes / self.min_bytes.max(1),
+                    self.peak_bytes / self.min_bytes,
                     0..=MOST_LIVE,
                 ),
             ],

@@ -16,22 +16,22 @@ family! {
     /// A few blocks outlive the rest and pin their segments.
     pub struct Survivors as "survivors" {
         /// Blocks of a generation; times `lifetime` + 1 below 2^24.
-        pub blocks: u64 = 200,
+        pub blocks: u64 [1..=MOST_LIVE] = 200,
         /// Fewest bytes of a block.
         #[serde(with = "crate::families::byte_count")]
-        pub min_bytes: u64 = 1 << 20,
+        pub min_bytes: u64 [1..=MOST_BYTES] = 1 << 20,
         /// Most bytes of a block.
         #[serde(with = "crate::families::byte_count")]
         pub max_bytes: u64 = 6 << 20,
         /// One block in this many survives its generation.
-        pub every: u64 = 10,
+        pub every: u64 [1..=u64::MAX] = 10,
         /// Generations after which survivors are freed.
         pub lifetime: u64 = 4,
         /// Whether the program empties the cache after each generation.
         pub empty_cache: bool = true,
         /// Bytes of a short-lived block after each generation; 0 for none.
         #[serde(with = "crate::families::byte_count")]
-        pub large_bytes: u64 = 512 << 20,
+        pub large_bytes: u64 [0..=MOST_BYTES] = 512 << 20,
         /// Generations.
         pub generations: u64 = 40,
         /// Seed of sizes.
@@ -46,15 +46,12 @@ impl Workload for Survivors {
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let live = self.blocks.saturating_mul(self.lifetime.saturating_add(1));
+        self.check_ranges()?;
         within(
             "survivors",
             [
-                ("blocks", self.blocks, 1..=MOST_LIVE),
                 ("blocks times (lifetime + 1)", live, 0..=MOST_LIVE),
-                ("min_bytes", self.min_bytes, 1..=MOST_BYTES),
                 ("max_bytes", self.max_bytes, self.min_bytes..=MOST_BYTES),
-                ("every", self.every, 1..=u64::MAX),
-                ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
             ],
         )?;
         let mut program = Program::new(sink);

@@ -104,6 +104,7 @@ struct Request {
     stream: u32,
 }
 
+#[derive(Default)]
 struct Writer {
     /// The bytes of the current event.
     event: Vec<u8>,
@@ -120,13 +121,8 @@ struct Writer {
 impl Writer {
     fn new() -> Self {
         Self {
-            event: Vec::new(),
-            slots: Slots::default(),
-            slot_of: HashMap::default(),
             id: u64::MAX,
-            stream: 0,
-            tags: HashMap::default(),
-            events: 0,
+            ..Self::default()
         }
     }
 

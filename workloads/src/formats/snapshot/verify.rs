@@ -87,26 +87,16 @@ pub struct Verification {
     pub release: Release,
 }
 
-/// What a verification proves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The replay reproduces all recorded decisions, at least one allocation among them.
-    Exact,
-    /// A decision or the state at the end differs.
-    Different,
-    /// The recording contains no allocation, so that it proves nothing.
-    Nothing,
-}
-
-impl Verdict {
-    /// The verdict as tables and JSON show it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Different => "different",
-            Self::Nothing => "nothing to verify",
-        }
+coalesce_alloc::named! {
+    /// What a verification proves, with the words of tables and JSON.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Verdict {
+        /// The replay reproduces all recorded decisions, at least one allocation among them.
+        Exact = "exact",
+        /// A decision or the state at the end differs.
+        Different = "different",
+        /// The recording contains no allocation, so that it proves nothing.
+        Nothing = "nothing to verify",
     }
 }
 
@@ -284,13 +274,8 @@ mod tests {
     /// A verification by the rules of PyTorch 2.`minor` that ends with a difference for this reason, or without one.
     fn verification(minor: u16, reason: Option<&str>) -> Verification {
         let difference = reason.map(|reason| Difference {
-            entry: None,
             reason: reason.to_owned(),
-            before: Vec::new(),
-            recorded: Vec::new(),
-            ours: Vec::new(),
-            after: Vec::new(),
-            candidates: Vec::new(),
+            ..Difference::default()
         });
         Verification {
             allocations: 3,

@@ -38,13 +38,15 @@ fn the_memory_of_a_graph_stays_with_it_until_it_is_released() {
         };
         run(|device| {
             device.mark_capture_begin();
-            device.begin_allocate_to_pool(GRAPHS, Box::new(|stream| stream == StreamId::DEFAULT))
+            device
+                .pools()?
+                .begin_allocate_to_pool(GRAPHS, Box::new(|stream| stream == StreamId::DEFAULT))
         });
         let captured = malloc(&devices, 30 * MIB).unwrap();
         let other = devices.malloc(0, 30 * MIB, StreamId::nth(1)).unwrap();
         devices.free(0, other).unwrap();
         devices.free(0, captured).unwrap();
-        run(|device| device.end_allocate_to_pool(GRAPHS));
+        run(|device| device.pools()?.end_allocate_to_pool(GRAPHS));
         run(DeviceAllocator::mark_capture_end);
         devices.empty_cache().unwrap();
         let kept = reserved(&devices);
@@ -57,12 +59,12 @@ fn the_memory_of_a_graph_stays_with_it_until_it_is_released() {
         );
         devices.free(0, later).unwrap();
 
-        let users = devices.with(0, |device| Ok(device.pool_use_count(GRAPHS)?));
+        let users = devices.with(0, |device| Ok(device.pools()?.pool_use_count(GRAPHS)?));
         assert_eq!(users, Ok(1));
-        run(|device| device.release_pool(GRAPHS));
+        run(|device| device.pools()?.release_pool(GRAPHS));
         devices.empty_cache().unwrap();
         assert_eq!(reserved(&devices), 0, "{is_reference:?}");
-        let gone = devices.with(0, |device| Ok(device.pool_use_count(GRAPHS)?));
+        let gone = devices.with(0, |device| Ok(device.pools()?.pool_use_count(GRAPHS)?));
         assert_eq!(gone, Err(Failure::new("no private pool (1, 0)")));
     }
 }
@@ -74,12 +76,16 @@ fn a_pool_of_the_program_is_emptied_when_it_ends() {
             devices.with(0, |device| Ok(work(device)?)).unwrap();
         };
         run(|device| device.create_or_use_pool(OF_USER, None));
-        run(|device| device.begin_allocate_to_pool(OF_USER, Box::new(|_| true)));
+        run(|device| {
+            device
+                .pools()?
+                .begin_allocate_to_pool(OF_USER, Box::new(|_| true))
+        });
         let addr = malloc(&devices, 30 * MIB).unwrap();
-        run(|device| device.end_allocate_to_pool(OF_USER));
-        run(|device| device.release_pool(OF_USER));
+        run(|device| device.pools()?.end_allocate_to_pool(OF_USER));
+        run(|device| device.pools()?.release_pool(OF_USER));
         devices.free(0, addr).unwrap();
-        run(|device| device.release_pool(OF_USER));
+        run(|device| device.pools()?.release_pool(OF_USER));
         assert!(reserved(&devices) >= 30 << 20);
         devices.empty_cache_of(0, OF_USER).unwrap();
         devices.empty_cache().unwrap();
@@ -93,16 +99,20 @@ fn a_checkpoint_of_a_pool_can_be_restored() {
         let run = |work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
             devices.with(0, |device| Ok(work(device)?)).unwrap();
         };
-        run(|device| device.begin_allocate_to_pool(GRAPHS, Box::new(|_| true)));
+        run(|device| {
+            device
+                .pools()?
+                .begin_allocate_to_pool(GRAPHS, Box::new(|_| true))
+        });
         let kept = [malloc(&devices, 30 * MIB), malloc(&devices, 700)].map(Result::unwrap);
-        run(|device| device.end_allocate_to_pool(GRAPHS));
+        run(|device| device.pools()?.end_allocate_to_pool(GRAPHS));
         let checkpoint = devices
-            .with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?))
+            .with(0, |device| Ok(device.pools()?.checkpoint_pool(GRAPHS)?))
             .unwrap();
         let is_kept = |kept: [DeviceAddr; 2]| {
             let kept = kept.into_iter().collect();
             devices.with(0, |device| {
-                Ok(device.pool_live_allocations_are(GRAPHS, &kept)?)
+                Ok(device.pools()?.pool_live_allocations_are(GRAPHS, &kept)?)
             })
         };
         assert_eq!(is_kept(kept), Ok(true));
@@ -110,21 +120,23 @@ fn a_checkpoint_of_a_pool_can_be_restored() {
             devices.free(0, addr).unwrap();
         }
         assert_eq!(is_kept(kept), Ok(false));
-        let restored = devices.with(0, |device| Ok(device.restore_pool(&checkpoint)?));
+        let restored = devices.with(0, |device| Ok(device.pools()?.restore_pool(&checkpoint)?));
         assert!(restored.unwrap().freed.is_empty());
         assert_eq!(is_kept(kept), Ok(true));
     }
     let [reference, quilt] = [devices(), quilt()];
     for devices in [&reference, &quilt] {
         let begun = devices.with(0, |device| {
-            Ok(device.begin_allocate_to_pool(GRAPHS, Box::new(|_| true))?)
+            Ok(device
+                .pools()?
+                .begin_allocate_to_pool(GRAPHS, Box::new(|_| true))?)
         });
         begun.unwrap();
     }
     let foreign = reference
-        .with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?))
+        .with(0, |device| Ok(device.pools()?.checkpoint_pool(GRAPHS)?))
         .unwrap();
-    let refused = quilt.with(0, |device| Ok(device.restore_pool(&foreign)?));
+    let refused = quilt.with(0, |device| Ok(device.pools()?.restore_pool(&foreign)?));
     let message = refused.unwrap_err().message;
     assert_eq!(message, "the checkpoint is of another allocator");
 }
@@ -142,7 +154,10 @@ fn what_a_policy_does_not_serve_is_refused() {
     let bfc = under(|_| Some("policy=bfc".to_owned()));
     let pools = "bfc does not serve the private pools of CUDA graphs and torch.cuda.MemPool";
     assert_eq!(message(&bfc, with_source), pools);
-    assert_eq!(message(&bfc, |device| device.release_pool(OF_USER)), pools);
+    assert_eq!(
+        message(&bfc, |device| device.pools()?.release_pool(OF_USER)),
+        pools
+    );
     type Work = fn(&mut DeviceAllocator<Device>) -> Result<(), Error>;
     let quilt = quilt();
     let calls: [(&str, Work); 3] = [
@@ -166,6 +181,6 @@ fn what_a_policy_does_not_serve_is_refused() {
     }
     let off = quilt.with(0, |device| Ok(device.set_use_on_oom(OF_USER, false)?));
     assert_eq!(off, Ok(()));
-    let unknown = quilt.with(0, |device| Ok(device.pool_use_count(OF_USER)?));
+    let unknown = quilt.with(0, |device| Ok(device.pools()?.pool_use_count(OF_USER)?));
     assert!(unknown.is_err(), "a refused source makes no pool");
 }

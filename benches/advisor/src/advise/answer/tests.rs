@@ -50,20 +50,14 @@ impl Case {
         let own = self.own.map(|mib| OtherPolicy {
             policy: OWN,
             summary: "",
-            unsupported: None,
-            error: None,
-            peak_reserved_bytes: None,
             least_capacity_bytes: Some(mib * MIB),
-            on_device: None,
+            ..OtherPolicy::default()
         });
         let other = OtherPolicy {
             policy: "direct",
             summary: "",
-            unsupported: None,
-            error: None,
-            peak_reserved_bytes: None,
             least_capacity_bytes: Some(601 * MIB),
-            on_device: None,
+            ..OtherPolicy::default()
         };
         let others: Vec<OtherPolicy> = std::iter::once(other).chain(own).collect();
         with_search(
@@ -121,17 +115,10 @@ fn holdings() -> Holdings {
     let holder = |function: &str, category, mib: u64| Holder {
         place: "a.py:1".to_owned(),
         function: function.to_owned(),
-        file: String::new(),
-        library: None,
-        operator: String::new(),
-        is_of_backward: false,
         category,
         bytes: mib * MIB,
         blocks: 1,
-        stream: 0,
-        pool: None,
-        label: None,
-        frames: Vec::new(),
+        ..Holder::default()
     };
     Holdings {
         holders: vec![

@@ -105,28 +105,15 @@ fn range_of(size: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_workloads::op::Sink;
+    use coalesce_workloads::written::listed;
 
     use super::*;
 
-    struct Requests(&'static [u64]);
-
-    impl Workload for Requests {
-        fn name(&self) -> &'static str {
-            "requests"
-        }
-
-        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-            for (id, &bytes) in (0..).zip(self.0) {
-                sink.op(Op::Malloc {
-                    id,
-                    bytes,
-                    stream: 0,
-                    tag: "",
-                })?;
-            }
-            Ok(())
-        }
+    fn sizes(requests: &[u64]) -> RequestSizes {
+        let ops = (0..)
+            .zip(requests)
+            .map(|(id, &bytes)| Op::malloc(id, bytes));
+        RequestSizes::of(&listed("requests", ops.collect())).unwrap()
     }
 
     #[test]
@@ -140,7 +127,7 @@ mod tests {
             100 * MIB,
             200 * MIB + 1,
         ];
-        let sizes = RequestSizes::of(&Requests(REQUESTS)).unwrap();
+        let sizes = sizes(REQUESTS);
         assert_eq!(sizes.split_lines(20), [30, 99, 200]);
         assert_eq!(sizes.split_lines(50), [99, 200]);
         assert_eq!(sizes.main_split_lines(20, 2), [30, 200]);
@@ -150,7 +137,6 @@ mod tests {
 
     #[test]
     fn lines_of_equal_and_of_small_sizes() {
-        let sizes = |requests: &'static [u64]| RequestSizes::of(&Requests(requests)).unwrap();
         // Both have segments of 32 MiB, and the same line.
         let alike = sizes(&[30 * MIB + MIB / 4, 30 * MIB + MIB / 2, 31 * MIB]);
         assert_eq!(alike.split_lines(20), [30]);
@@ -181,11 +167,11 @@ mod tests {
             [15, 15, 15]
         );
         // Sizes are rounded to 512 bytes.
-        let sizes = RequestSizes::of(&Requests(&[1, 512, 513, 3 * MIB, 3 * MIB + 1])).unwrap();
-        assert_eq!(sizes.ranges_with(2), [0, 1]);
-        assert_eq!(sizes.ranges_with(3), [0; 0]);
-        assert!(sizes.any_between(3 * MIB, 3 * MIB + 1));
-        let small = RequestSizes::of(&Requests(&[MIB])).unwrap();
+        let found = sizes(&[1, 512, 513, 3 * MIB, 3 * MIB + 1]);
+        assert_eq!(found.ranges_with(2), [0, 1]);
+        assert_eq!(found.ranges_with(3), [0; 0]);
+        assert!(found.any_between(3 * MIB, 3 * MIB + 1));
+        let small = sizes(&[MIB]);
         assert!(!small.any_between(0, 2 * MIB), "not a large request");
     }
 }

@@ -85,11 +85,8 @@ fn of_requests(born: &[u64], failed: &[u64]) -> Log {
         addr: DeviceAddr(1),
         bytes: 1,
         block: 512,
-        taken: 0,
-        stream: 0,
-        tag: 0,
         failed: failed.contains(&born),
-        retried: false,
+        ..Allocation::default()
     };
     Log {
         allocations: born.iter().map(allocation).collect(),

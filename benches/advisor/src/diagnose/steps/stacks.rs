@@ -39,6 +39,7 @@ struct Outline {
 }
 
 /// A frame of a path.
+#[derive(Default)]
 struct Node {
     parent: u32,
     /// Its line; empty for the root.
@@ -65,11 +66,7 @@ impl RequestStacks {
         let of = log.allocations.iter().map(stack_of).collect();
         let stacks = recording.map_or(&[][..], |recording| &recording.stacks);
         let mut tree = HashMap::new();
-        let mut nodes = vec![Node {
-            parent: 0,
-            place: String::new(),
-            line: 0,
-        }];
+        let mut nodes = vec![Node::default()];
         let outlines = stacks.iter().map(|stack| {
             let mut outline = Outline::of(stack);
             let mut parent = 0;

@@ -14,11 +14,8 @@ fn log(allocations: &[(u64, u64, u64)]) -> Log {
         addr: DeviceAddr(1),
         bytes,
         block: bytes,
-        taken: 0,
-        stream: 0,
-        tag: 0,
         failed: bytes == FAILED,
-        retried: false,
+        ..Allocation::default()
     };
     log.allocations = allocations.iter().map(allocation).collect();
     log

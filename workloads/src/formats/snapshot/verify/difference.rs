@@ -15,7 +15,7 @@ use super::prepared::Deviation;
 use super::trial::Trial;
 
 /// The first decision that differs from the recorded one.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Difference {
     /// The index of the last entry of the call; none if only the states at the end differ.
     pub entry: Option<usize>,

@@ -17,7 +17,7 @@ use super::prepared::{Deviation, Prepared};
 use super::tails::Tails;
 
 /// The assumptions of a replay.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Guesses {
     /// Bytes of device memory, which determine the address range of each expandable segment.
     pub(super) memory: u64,
@@ -46,11 +46,8 @@ impl Guesses {
     pub(super) fn first(prepared: &Prepared<'_>, capacity: Option<u64>) -> Self {
         Self {
             memory: capacity.unwrap_or_else(|| prepared.most_memory()),
-            tails: Tails::default(),
             calls: Arc::clone(&prepared.calls),
-            decided: BTreeSet::new(),
-            pools: Pools::default(),
-            guesses_pools: false,
+            ..Self::default()
         }
     }
 

@@ -42,7 +42,7 @@ impl Observations {
 }
 
 /// A segment of the device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Observed {
     pub(super) key: Key,
     pub(super) stream: StreamId,
@@ -93,6 +93,7 @@ impl Present {
 }
 
 /// Follows the entries of a recording.
+#[derive(Default)]
 struct Collector {
     observed: Observations,
     present: BTreeMap<u64, Present>,
@@ -111,13 +112,8 @@ impl Collector {
     fn new(prepared: &Prepared<'_>) -> Self {
         const MOST_COMPARISONS: u64 = 100_000_000;
         let mut collector = Self {
-            observed: Observations::default(),
-            present: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            new: BTreeSet::new(),
-            returned: Returned::default(),
-            returning: None,
             left: MOST_COMPARISONS,
+            ..Self::default()
         };
         for segment in &prepared.start.segments {
             collector.start_with(segment);
@@ -149,10 +145,7 @@ impl Collector {
         self.observed.segments.push(Observed {
             key,
             stream,
-            known: None,
-            returned: None,
-            differs_from: BTreeSet::new(),
-            idle_after: BTreeSet::new(),
+            ..Observed::default()
         });
         self.observed.segments.len() - 1
     }

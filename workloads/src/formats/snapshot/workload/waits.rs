@@ -14,7 +14,7 @@ use coalesce_alloc::driver::DeviceAddr;
 use foldhash::fast::FixedState;
 
 /// The pending frees, each with the number of the stream that it waits for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Waits {
     /// The first stream number that the program does not use.
     first: u32,
@@ -30,9 +30,7 @@ impl Waits {
     pub fn new(first: u32) -> Self {
         Self {
             first,
-            taken: BTreeSet::new(),
-            by_addr: HashMap::default(),
-            waited_for: Vec::new(),
+            ..Self::default()
         }
     }
 
