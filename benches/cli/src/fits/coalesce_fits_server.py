@@ -54,6 +54,7 @@ def hooks(current):
         coalesce_fits_imports.After("vllm.v1.engine.llm_engine", lambda module: end_after(module.LLMEngine)),
         coalesce_fits_imports.After("vllm.v1.engine.async_llm", lambda module: end_after(module.AsyncLLM)),
         coalesce_fits_imports.After("flashinfer.jit.core", compile_nothing),
+        coalesce_fits_imports.After("vllm.model_executor.layers.quantization.auto_gptq", quantize_layers),
     ]
 
 
@@ -91,6 +92,21 @@ def has_config(model):
     with contextlib.suppress(ValueError):
         return isinstance(hub.try_to_load_from_cache(model, "config.json"), str)
     return False
+
+
+def quantize_layers(module):
+    """vLLM reads from the weights which layers of a GPTQ model are quantized. Without weights it would quantize none: all
+    are, but for those that the configuration excludes."""
+    update = module.AutoGPTQConfig.maybe_update_config
+
+    @functools.wraps(update)
+    def updated(self, *args, **kwargs):
+        update(self, *args, **kwargs)
+        if not self.modules_in_block_to_quantize:
+            # Parts of names: each name contains this one.
+            self.modules_in_block_to_quantize = [""]
+
+    module.AutoGPTQConfig.maybe_update_config = updated
 
 
 class NoKernels:
