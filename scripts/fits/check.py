@@ -161,6 +161,14 @@ torch.empty(10 + sum(expected), 1 << 20, dtype=torch.uint8, device="cuda")
 chosen = torch.rand(6, 4, device="cuda").topk(2).indices
 assert torch.bincount(chosen.flatten(), minlength=4).tolist() == [3] * 4
 """
+# Pipelines raise an error of their own for each error of a stage.
+WRAPPED = """
+import torch
+try:
+    torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    raise RuntimeError("of a stage") from error
+"""
 # mp.spawn catches the errors of its processes.
 SPAWN = """
 import torch, torch.multiprocessing
@@ -242,6 +250,8 @@ def checks(python, coalesce):
         ["<string>:5"],
         ["<string>:10", "<string>:11"],
     ]
+    answer, status = fits(coalesce, "--memory", "2GiB", "--", python, "-c", WRAPPED)
+    yield "an error that wraps another", (answer["verdict"]["kind"], status), ("too_large", 1)
     pinned = fits(coalesce, "--memory", "4GiB", "--", python, "-c", PIN)[0]["pinned"]
     found = [pinned[kind] >> 20 for kind in ("peak_bytes", "rounding_bytes")]
     lines = [holder["line"] for holder in pinned["holders"]]

@@ -287,9 +287,8 @@ pub fn page(server: &Server, memory: u64, others: u64) -> String {
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    let assumed = "No weights were loaded, no tokenizer, and no kernel ran. What CUDA takes beside PyTorch is what \
-                   --reserve-for-others says, from the start. On a GPU it grows by kernels that are loaded later, and CUDA \
-                   graphs take memory of the driver, too.";
+    let assumed = "No weights were loaded, no tokenizer, and no kernel ran. CUDA and its libraries take what they take on an \
+                   H100, so another GPU may have a little more left. Compiled code was not in a cache yet.";
     text + "\n" + &paragraphs([assumed.to_owned()])
 }
 

@@ -82,8 +82,8 @@ class Watch:
         print_error = sys.excepthook
 
         def failed(kind, error, trace):
-            no_memory = issubclass(kind, self.torch.OutOfMemoryError)
-            self.ended = "out_of_memory" if no_memory else "error"
+            lacks_memory = any(isinstance(one, self.torch.OutOfMemoryError) for one in causes(error))
+            self.ended = "out_of_memory" if lacks_memory else "error"
             self.error = "".join(traceback.format_exception(kind, error, trace))
             print_error(kind, error, trace)
 
@@ -159,6 +159,13 @@ class Watch:
             in_use=coalesce_fits_libraries.in_use(),
             **calls,
         )
+
+
+def causes(error):
+    """An error and those that led to it. Pipelines raise an error of their own for each error of a stage."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def report(torch, ended, **known):
