@@ -22,6 +22,8 @@ class Fits:
     """The most; None if the program fails where it would need most."""
     requested_bytes: int
     """The peak of requested memory, in bytes."""
+    device_bytes: int
+    """What is in use on the device at its peak, in bytes, with what CUDA and its libraries take."""
     missing_bytes: int
     """Bytes that are missing under the best settings; 0 if it fits with some."""
     command: Optional[str]
@@ -76,6 +78,7 @@ def fits(
         reserved_bytes=found["peak_reserved_bytes"],
         most_reserved_bytes=found["most_reserved_bytes"],
         requested_bytes=found["peak_requested_bytes"],
+        device_bytes=found["in_use"]["peak_bytes"],
         missing_bytes=verdict.get("missing_bytes", 0),
         command=verdict.get("command"),
         gpus=tuple(found["gpus"]),

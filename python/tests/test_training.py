@@ -230,7 +230,7 @@ class Fits(Training):
         self.assertTrue(found)
         self.assertEqual(found.most_reserved_bytes, found.reserved_bytes)
         self.assertIn("The program fits", found.text)
-        needed = found.reserved_bytes + (512 << 20)
+        needed = found.device_bytes
         self.assertTrue(coalesce.fits(script, memory=needed))
         lacking = coalesce.fits(script, memory=needed // 2)
         self.assertFalse(lacking)
