@@ -200,8 +200,10 @@ fn answers(args: &Args, variants: &[(Vec<Varied>, Variant)]) -> anyhow::Result<E
         return tabulated(args, variants);
     }
     let (report, run) = answer_to(variant)?;
-    show(args, &answer::page(&report), &report)?;
-    args.save.as_deref().map_or(Ok(()), |path| run.save(path))?;
+    let shown = show(args, &answer::page(&report), &report);
+    // Also if the answer cannot be written.
+    let saved = args.save.as_deref().map_or(Ok(()), |path| run.save(path));
+    shown.and(saved)?;
     let over = args
         .fail_over
         .filter(|&limit| report.largest_reserved_bytes() > limit);
@@ -236,7 +238,7 @@ fn tabulated(args: &Args, variants: &[(Vec<Varied>, Variant)]) -> anyhow::Result
     }
     let table = FitsTable { format: 1, rows };
     show(args, &table::page(&table), &table)?;
-    Ok(ExitCode::from(u8::from(!table.has_one_that_fits())))
+    Ok(ExitCode::from(table.status()))
 }
 
 /// Prints an answer and writes it, after the text, so that an error there does not lose the answer.

@@ -50,10 +50,11 @@ impl fmt::Display for Varied {
 }
 
 impl FitsTable {
-    /// Whether a variant fits.
-    pub fn has_one_that_fits(&self) -> bool {
-        let mut answers = self.rows.iter().filter_map(|row| row.answer.as_ref());
-        answers.any(FitsReport::fits)
+    /// The exit status: 0 if a variant fits, 1 if none does, 2 if there is no answer about any.
+    pub fn status(&self) -> u8 {
+        let answers = self.rows.iter().filter_map(|row| row.answer.as_ref());
+        let best = answers.map(|answer| u8::from(!answer.fits())).min();
+        best.unwrap_or(2)
     }
 }
 
