@@ -24,7 +24,7 @@ const STREAM: u64 = 70 * MIB / 128;
 /// Bytes of an operation in an executable graph: 10 MiB of 4000 additions, 4 MiB of 1000 linear layers.
 const GRAPH_NODE: u64 = 4 << 10;
 
-/// Who takes memory. C knows the numbers: `include/fakecuda.h`.
+/// Who takes memory, in the order of the numbers in `include/fakecuda.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Context,

@@ -84,7 +84,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Returns the private pools.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] by policies without them.
+    /// [`Error::Unsupported`] if the policy has no private pools.
     pub fn pools(&mut self) -> Result<&mut dyn HasPrivatePools, Error> {
         let policy = match &self.policy {
             Policy::Reference(_) => "pytorch",

@@ -315,11 +315,11 @@ fn ranks(all: &[Ranks]) -> String {
     let remark = match all {
         [] => return String::new(),
         [same] => format!(
-            "All ranks that were run need the same, and this is about rank {}:",
+            "All ranks that were run need the same. The answer is about rank {}:",
             same.ranks[0]
         ),
         [most, ..] => format!(
-            "Of the ranks that were run, rank {} needs the most, and this is about it:",
+            "Rank {} needs the most of the ranks that were run. The answer is about it:",
             most.ranks[0]
         ),
     };

@@ -95,7 +95,7 @@ coalesce_alloc::named! {
         Exact = "exact",
         /// A decision or the state at the end differs.
         Different = "different",
-        /// The recording contains no allocation, so that it proves nothing.
+        /// The recording contains no allocation, so there is nothing to verify.
         Nothing = "nothing to verify",
     }
 }
