@@ -15,11 +15,7 @@ impl Policy for PowersOfTwo {
             return Ok(self.0.swap_remove(index));
         }
         let addr = device.malloc(bytes)?;
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        Ok(Block::new(addr, bytes, stream))
     }
 
     fn free(&mut self, _: Device, block: Block) -> Result<(), Refusal> {

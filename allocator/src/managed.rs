@@ -56,6 +56,8 @@ pub struct Managed<D> {
     /// The users of private pools, if the policy has such pools.
     pools: PoolUsers,
     stats: DeviceStats,
+    /// Calls of the device that `stats` takes into account.
+    counted_calls: u64,
 }
 
 impl<D: fmt::Debug> fmt::Debug for Managed<D> {
@@ -89,12 +91,21 @@ impl<D: Driver> Managed<D> {
                 max_split_size: -1,
                 ..DeviceStats::default()
             },
+            counted_calls: 0,
         }
     }
 
-    /// Updates the figures about the device.
+    /// Updates the figures about the device, if it was called.
+    #[inline]
     fn count_held(&mut self) {
+        if self.counted_calls != self.device.hook().calls() {
+            self.count_held_anew();
+        }
+    }
+
+    fn count_held_anew(&mut self) {
         let held = self.device.hook();
+        self.counted_calls = held.calls();
         let in_large_pool = |stat: Stat| StatArray::new(Stat::default(), stat, stat.peak);
         self.stats.reserved_bytes = in_large_pool(held.bytes());
         self.stats.segment = in_large_pool(held.ranges());
@@ -144,6 +155,7 @@ impl<D: Driver> Managed<D> {
     }
 
     /// Changes the bytes in use of the block's segment, and with it the free bytes in split segments.
+    #[inline]
     fn use_segment(&mut self, block: Block, change: impl FnOnce(u64) -> u64) {
         let Some((start, bytes)) = self.device.hook().allocation_around(block.addr) else {
             return; // mapped memory is not returned as a whole segment
@@ -375,7 +387,9 @@ impl<D: Driver> Allocator for Managed<D> {
             );
             end_before = end;
         }
-        self.policy.check()
+        self.policy.check()?;
+        let live: Vec<Block> = live.values().map(|live| live.block).collect();
+        self.policy.check_with(&live)
     }
 
     fn driver(&self) -> &D {

@@ -112,7 +112,7 @@ policies! {
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, split from the high end" => paddle_auto_growth::PaddleAutoGrowth;
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of device memory" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: maps free memory a second time to stitch it into larger blocks" => gmlake::GmLake;
-    "quilt", "maps free memory at additional addresses, and repeats earlier placements" => quilt::Quilt, private_pools;
+    "quilt", "maps free memory at additional addresses" => quilt::Quilt, private_pools;
     "vpmm", "OpenVM's VPMM: pages that are mapped again to join free memory" => vpmm::Vpmm;
     offline:
     "offline", "places every request in advance, with the best of several packers" => offline::plan;

@@ -9,7 +9,7 @@ use crate::checkpoint::{Checkpoint, RestoredPool};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::{CheckpointError, Error, PoolError};
 use crate::mempool::{MempoolId, StreamFilter};
-use crate::policy::{PrivatePools, Refusal};
+use crate::policy::{Block, Policy, PrivatePools, Refusal};
 use crate::private_pools::HasPrivatePools;
 
 /// The requests of some streams, which a pool serves.
@@ -46,6 +46,7 @@ pub(super) struct PoolUsers {
 
 impl PoolUsers {
     /// The pool that serves requests of a stream, if it is private.
+    #[inline]
     pub(super) fn pool_of(&self, stream: StreamId) -> Option<MempoolId> {
         let mut newest_first = self.redirections.iter().rev();
         let redirection = newest_first.find(|redirection| (redirection.accepts)(stream));
@@ -69,6 +70,11 @@ impl PoolUsers {
         }
     }
 
+    /// Whether no graph was or is captured since the policy was told last.
+    fn is_idle(&self) -> bool {
+        !self.is_capturing && self.announced == 0 && self.redirections.is_empty()
+    }
+
     /// Whether a graph may be captured: while a pool of graphs serves requests. Of other pools, only the device knows.
     fn may_capture(&self, device: &dyn Driver) -> bool {
         let captures = |redirection: &Redirection| redirection.pool.is_of_graphs();
@@ -80,7 +86,16 @@ impl PoolUsers {
 
 impl<D: Driver> Managed<D> {
     /// Tells the policy when the capture of a graph begins and ends.
+    #[inline]
     pub(super) fn notice_capture(&mut self) -> Result<(), Error> {
+        if self.pools.is_idle() {
+            Ok(())
+        } else {
+            self.notice_change_of_capture()
+        }
+    }
+
+    fn notice_change_of_capture(&mut self) -> Result<(), Error> {
         let is_capturing = self.pools.may_capture(&self.device);
         if is_capturing == self.pools.is_capturing {
             return Ok(());
@@ -103,18 +118,32 @@ impl<D: Driver> Managed<D> {
         if !self.pools.users.contains_key(&pool) {
             return Err(CheckpointError::NothingToSave.into());
         }
-        let mut addresses = self.policy_pools()?.blocks_of(pool);
-        addresses.sort_unstable();
-        let live = addresses.iter().filter_map(|addr| self.live.get(addr));
-        Ok(live.copied().collect())
+        let pools = pools_of(&mut *self.policy, self.name)?;
+        let live = self.live.values().copied();
+        let mut owned: Vec<Live> = live.filter(|live| pools.owns(pool, live.block)).collect();
+        owned.sort_unstable_by_key(|live| live.block.addr);
+        Ok(owned)
     }
 
     fn policy_pools(&mut self) -> Result<&mut dyn PrivatePools, Error> {
-        let policy = self.name;
-        let what = "private pools";
-        let pools = self.policy.private_pools();
-        pools.ok_or(Error::Unsupported { policy, what })
+        pools_of(&mut *self.policy, self.name)
     }
+}
+
+/// The private pools of a policy of this name.
+fn pools_of<'a>(
+    policy: &'a mut dyn Policy,
+    name: &'static str,
+) -> Result<&'a mut dyn PrivatePools, Error> {
+    let unsupported = Error::Unsupported {
+        policy: name,
+        what: "private pools",
+    };
+    policy.private_pools().ok_or(unsupported)
+}
+
+fn blocks(live: &[Live]) -> Vec<Block> {
+    live.iter().map(|live| live.block).collect()
 }
 
 impl<D: Driver> HasPrivatePools for Managed<D> {
@@ -197,7 +226,7 @@ impl<D: Driver> HasPrivatePools for Managed<D> {
         }
         let live = self.live_blocks_of(pool)?;
         let saved = match self.policy.private_pools() {
-            Some(pools) => pools.save(&mut self.device, pool),
+            Some(pools) => pools.save(&mut self.device, pool, &blocks(&live)),
             None => return Err(CheckpointError::NothingToSave.into()),
         };
         let of_policy = saved.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
@@ -213,7 +242,10 @@ impl<D: Driver> HasPrivatePools for Managed<D> {
         }
         let freed = self.live_blocks_of(pool)?;
         let restored = match self.policy.private_pools() {
-            Some(pools) => pools.restore(&mut self.device, pool, &*saved.of_policy),
+            Some(pools) => {
+                let now = blocks(&freed);
+                pools.restore(&mut self.device, pool, &*saved.of_policy, &now)
+            }
             None => return Err(CheckpointError::NothingToRestore.into()),
         };
         restored.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;

@@ -15,6 +15,9 @@ pub struct Block {
     pub bytes: u64,
     /// The stream it was requested on.
     pub stream: StreamId,
+    /// What the policy needs to find the block when it is freed, if the address alone is slow to look up. Nobody else reads
+    /// it; 0 by default.
+    pub tag: u64,
 }
 
 impl Block {
@@ -25,6 +28,7 @@ impl Block {
             addr,
             bytes,
             stream,
+            tag: 0,
         }
     }
 }
@@ -85,6 +89,15 @@ pub trait Policy: Send {
     fn check(&self) -> Result<(), Violation> {
         Ok(())
     }
+
+    /// As [`Policy::check`], for a policy that keeps no list of its live blocks: verifies that they and the rest of its
+    /// memory do not overlap.
+    ///
+    /// # Errors
+    /// The first broken invariant.
+    fn check_with(&self, _live: &[Block]) -> Result<(), Violation> {
+        Ok(())
+    }
 }
 
 /// Private pools, for CUDA graphs and `torch.cuda.MemPool`. A graph uses the addresses that it was captured with each time
@@ -112,17 +125,22 @@ pub trait PrivatePools {
     /// Errors of the device.
     fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Served;
 
-    /// The addresses of the live blocks of a pool.
-    fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr>;
+    /// Whether a live block is of a pool.
+    fn owns(&self, pool: MempoolId, block: Block) -> bool;
 
-    /// Saves which blocks of a pool are live.
+    /// Saves that `live` are the live blocks of a pool.
     ///
     /// # Errors
     /// Errors of the device.
-    fn save(&mut self, device: &mut dyn Driver, pool: MempoolId) -> Served<Box<dyn Any + Send>>;
+    fn save(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+        live: &[Block],
+    ) -> Served<Box<dyn Any + Send>>;
 
-    /// Makes exactly those blocks of a pool live that were so when [`PrivatePools::save`] returned `saved`. Blocks are freed
-    /// for that without [`Policy::free`].
+    /// Makes exactly those blocks of a pool live that were so when [`PrivatePools::save`] returned `saved`. `live` are those
+    /// that are so now. They are freed for that without [`Policy::free`].
     ///
     /// # Errors
     /// Errors of the device; [`Refusal::Failed`] if the memory of the blocks is gone. Nothing has changed then.
@@ -131,6 +149,7 @@ pub trait PrivatePools {
         device: &mut dyn Driver,
         pool: MempoolId,
         saved: &(dyn Any + Send),
+        live: &[Block],
     ) -> Served;
 
     /// Announces that a graph is captured from here on. Until the end of the capture, the policy must not record, query

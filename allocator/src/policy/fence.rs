@@ -28,17 +28,15 @@ impl Users {
 
     /// Removes and returns the other streams of a freed block.
     pub(super) fn take(&mut self, block: Block) -> Vec<StreamId> {
+        if self.0.is_empty() {
+            return Vec::new(); // without hashing the address
+        }
         self.0.remove(&block.addr).unwrap_or_default()
     }
 
     /// Forgets the streams of a freed block.
     pub(super) fn forget(&mut self, block: Block) {
-        self.forget_at(block.addr);
-    }
-
-    /// Forgets the streams of the freed block at an address.
-    pub(super) fn forget_at(&mut self, addr: DeviceAddr) {
-        self.0.remove(&addr);
+        self.0.remove(&block.addr);
     }
 }
 

@@ -101,7 +101,15 @@ impl FreeRuns {
 
     /// The smallest free run of at least `bytes`, the lowest among equals.
     pub(super) fn smallest(&self, bytes: u64) -> Option<Run> {
-        self.smallest_where(bytes, |_| true)
+        // Without a branch, as none could be foreseen.
+        let (mut smallest, mut index) = (u64::MAX, 0);
+        for (at, run) in self.0.iter().enumerate() {
+            let is_better = (run.bytes >= bytes) & (run.bytes < smallest);
+            smallest = if is_better { run.bytes } else { smallest };
+            index = if is_better { at } else { index };
+        }
+        let run = self.0.get(index)?;
+        (run.bytes >= bytes).then_some(*run)
     }
 
     /// The smallest free run of at least `bytes` for which a condition holds, the lowest among equals.

@@ -1,4 +1,4 @@
-//! Quilt: maps free memory at additional addresses, and repeats earlier placements.
+//! Quilt: maps free memory at additional addresses.
 //!
 //! ```text
 //!   home    ┌────┬────┬────┬────┬────┬────┬────┬────┐
@@ -20,11 +20,11 @@
 //! Requests of up to 256 KiB are packed into [slabs](slabs) of 2 MiB, which are requested like blocks. Larger ones,
 //! in multiples of 512 bytes, get the first of
 //!
-//! 1. the place of an earlier request like this one, if it is free: the [history](history) finds the part of the
-//!    program's past that repeats now;
-//! 2. the smallest free run at home;
-//! 3. the smallest free run in a view;
-//! 4. a new view [stitched](stitch) from free pieces, and from new units for what is missing.
+//! 1. the smallest free run at home;
+//! 2. the smallest free run in a view;
+//! 3. a new view [stitched](stitch) from free pieces, and from new units for what is missing.
+//!
+//! This depends on what is free alone, so a program that repeats itself gets the same places again.
 //!
 //! Memory is taken from the device only if the free memory that one view can contain is too small: all whole units,
 //! one free end of a unit and one free start.
@@ -39,8 +39,8 @@
 //! # Costs
 //!
 //! A page that is mapped costs 24 µs on an H200, nearly all of it for `cuMemSetAccess`; a program that repeats itself
-//! maps nothing after a few steps. Without driver calls, a request and its free take about twice as long as the
-//! reference's, because a block of a view has its memory in several places. When there are too many views, those
+//! maps nothing after a few steps. Without driver calls, a request and its free take half as long again as the
+//! reference's, and several times as long with several streams, whose order is looked up. When there are too many views, those
 //! unused for longest are unmapped once the work on them is over, without waiting for it. `empty_cache` waits for the
 //! device, unmaps all views without blocks and returns all units without blocks.
 //!
@@ -51,7 +51,6 @@
 //!
 //! | mechanism | without it |
 //! |---|---|
-//! | `repeat` | the places of earlier requests are not tried |
 //! | `views` | a request that fits in no free run gets new memory |
 //! | `ends` | a view contains whole free units only |
 //! | `sharing` | a stream uses memory only if it freed it itself, or if it is new |
@@ -60,7 +59,7 @@
 //! | `scarce_units` | units do not become smaller as device memory becomes scarce |
 
 mod checkpoints;
-mod history;
+mod latest;
 mod mechanisms;
 mod placement;
 mod private_pools;
@@ -70,26 +69,27 @@ mod slabs;
 mod space;
 mod stitch;
 mod streams;
+mod tag;
 mod units;
 mod uses;
 mod views;
 
-use std::collections::{HashMap, HashSet, VecDeque};
-
-use foldhash::fast::FixedState;
+use std::collections::{HashSet, VecDeque};
 
 use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
+use self::latest::Latest;
 use self::mechanisms::Mechanisms;
 use self::private_pools::Pools;
 use self::retiring::Retired;
 use self::sharing::Pending;
-use self::slabs::{SLAB, Slabs};
+use self::slabs::{SLAB, Slab, Slabs};
 use self::space::Space;
-use self::streams::UsedStreams;
+use self::streams::{StreamNumber, UsedStreams};
+use self::tag::{PoolNumber, Tag};
 use self::units::Units;
-use self::uses::Uses;
+use self::uses::{Marks, Uses};
 use self::views::{Place, Views};
 use super::fence::Users;
 use super::free_runs::Run;
@@ -107,29 +107,19 @@ const EVENT_PART: u64 = 64;
 /// The fewest bytes that it frees between two events.
 const LEAST_PER_EVENT: u64 = 16 << 20;
 
-/// A block that is not in a slab, or a slab.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    place: Place,
-    bytes: u64,
-    /// Its number among the requests of the history.
-    request: u64,
-}
-
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Quilt {
     mechanisms: Mechanisms,
     units: Units,
-    /// The memory that serves requests: the common memory, or that of the private pool that is served.
-    space: Space,
     pools: Pools,
+    /// A block that is not yet free memory.
+    latest: Option<Latest>,
     views: Views,
     /// Views to unmap once the work on them is complete.
     retired: VecDeque<Retired>,
     /// What a failing device did not take back.
     undo: Undo,
-    held: HashMap<DeviceAddr, Held, FixedState>,
     streams: UsedStreams,
     /// The last uses of free memory, as far as streams must wait for them. Empty while there is one stream.
     uses: Uses,
@@ -160,33 +150,44 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Served<Block> {
+        let number = self.meet(stream)?;
         let bytes = bytes.next_multiple_of(MIN_BLOCK);
-        let addr = if self.is_small(bytes) {
-            self.malloc_small(device, bytes, stream)?
+        let (at, addr) = if self.is_small(bytes) {
+            self.malloc_small(device, bytes, number)?
         } else {
-            self.malloc_large(device, bytes, stream)?
+            let place = self.malloc_large(device, bytes, number)?;
+            let in_view = match place {
+                Place::Home(_) => 0,
+                Place::View(view, _) => view.0 + 1,
+            };
+            (in_view, self.addr(place))
         };
-        Ok(Block::new(addr, bytes, stream))
+        let tag = Tag {
+            pool: self.pools.served(),
+            stream: number,
+            at,
+        };
+        Ok(Block {
+            tag: tag.pack(),
+            ..Block::new(addr, bytes, stream)
+        })
     }
 
+    /// Returns the first cell of the block, and its address.
     fn malloc_small(
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
-        stream: StreamId,
-    ) -> Served<DeviceAddr> {
+        stream: StreamNumber,
+    ) -> Served<(u32, DeviceAddr)> {
         self.take_back_pending(device, stream)?;
-        let taken = self
-            .space
-            .slabs
-            .get_mut(&stream)
-            .and_then(|slabs| slabs.take(bytes));
-        if let Some(addr) = taken {
-            return Ok(addr);
+        if let Some(taken) = self.pools.space_mut().slabs_of(stream).take(bytes) {
+            return Ok(taken);
         }
-        let slab = self.malloc_large(device, SLAB, stream)?;
-        let slabs = self.space.slabs.entry(stream).or_default();
-        slabs.add(slab);
+        let place = self.malloc_large(device, SLAB, stream)?;
+        let addr = self.addr(place);
+        let slabs = self.pools.space_mut().slabs_of(stream);
+        slabs.add(Slab { addr, place });
         slabs.take(bytes).ok_or(Refusal::OutOfMemory)
     }
 
@@ -194,70 +195,70 @@ impl Quilt {
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
-        stream: StreamId,
-    ) -> Served<DeviceAddr> {
-        let number = self.space.history.request(bytes, stream);
-        let place = match self.place(device, bytes, stream, number) {
-            Err(Refusal::OutOfMemory) if self.give_empty_slabs(device) => {
-                self.place(device, bytes, stream, number)?
-            }
-            place => place?,
+        stream: StreamNumber,
+    ) -> Served<Place> {
+        let place = match self.take_latest(bytes, stream) {
+            Some(place) => place,
+            None => self.take_free(device, bytes, stream)?,
         };
-        self.wait_for_uses(device, place, bytes, stream)?;
-        for run in self.views.runs(place, bytes) {
-            self.space.free.take(run);
-            self.uses.forget(run);
-        }
-        self.space.history.set_place(number, place);
-        self.views.enter(place);
         if let Some(pool) = self.pools.served_for_graphs() {
             self.views.keep_for(pool, place);
         }
-        let addr = self.addr(place);
-        let request = self.space.history.requests();
-        let held = Held {
-            place,
-            bytes,
-            request,
-        };
-        self.held.insert(addr, held);
-        Ok(addr)
+        Ok(place)
+    }
+
+    /// Finds free memory for a block, and takes it.
+    fn take_free(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamNumber,
+    ) -> Served<Place> {
+        self.free_latest(device);
+        let mut place = self.place(device, bytes, stream);
+        if place == Err(Refusal::OutOfMemory) && self.give_empty_slabs(device) {
+            place = self.place(device, bytes, stream);
+        }
+        let place = place?;
+        self.wait_for_uses(device, place, bytes, stream)?;
+        let free = &mut self.pools.space_mut().free;
+        self.views.each_run(place, bytes, |run| {
+            free.take(run);
+            self.uses.forget(run);
+        });
+        self.views.enter(place);
+        Ok(place)
     }
 
     /// Frees a block of the pool that is served.
-    fn free_block(&mut self, device: &mut dyn Driver, block: Block) {
+    fn free_block(&mut self, device: &mut dyn Driver, tag: Tag, block: Block) {
+        let users = self.users.take(block);
         if self.is_small(block.bytes) {
-            self.free_small(device, block);
+            self.free_small(device, tag, &users);
         } else {
-            let users = self.users.take(block);
-            self.free_large(device, block.addr, block.stream, &users);
+            let place = self.place_of(block.addr, tag);
+            self.free_large(device, place, block.bytes, tag.stream, &users);
         }
     }
 
     /// Frees a small block, or notes that other streams still use it.
-    fn free_small(&mut self, device: &mut dyn Driver, block: Block) {
-        let Block { addr, stream, .. } = block;
-        let users = self.users.take(block);
+    fn free_small(&mut self, device: &mut dyn Driver, tag: Tag, users: &[StreamId]) {
         if users.is_empty() {
-            return self.give_small(device, addr, stream);
+            return self.give_small(device, tag.at, tag.stream);
         }
-        let ends = users.iter().map(|&user| self.streams.end_of(user));
         let pending = Pending {
-            block: addr,
-            marks: ends.collect(),
+            cell: tag.at,
+            marks: self.ends_of_users(users),
         };
-        self.space
-            .pending
-            .entry(stream)
-            .or_default()
-            .push_back(pending);
+        let queues = &mut self.pools.space_mut().pending;
+        queues.entry(tag.stream.0).or_default().push_back(pending);
     }
 
     /// Frees a small block, and its slab if that is spare.
-    fn give_small(&mut self, device: &mut dyn Driver, addr: DeviceAddr, stream: StreamId) {
-        let slabs = self.space.slabs.get_mut(&stream);
-        if let Some(slab) = slabs.and_then(|slabs| slabs.give(addr)) {
-            self.free_large(device, slab, stream, &[]);
+    fn give_small(&mut self, device: &mut dyn Driver, cell: u32, stream: StreamNumber) {
+        let spare = self.pools.space_mut().slabs_of(stream).give(cell);
+        if let Some(slab) = spare {
+            self.free_large(device, slab.place, SLAB, stream, &[]);
         }
     }
 
@@ -265,46 +266,62 @@ impl Quilt {
     fn free_large(
         &mut self,
         device: &mut dyn Driver,
-        addr: DeviceAddr,
-        stream: StreamId,
+        place: Place,
+        bytes: u64,
+        stream: StreamNumber,
         users: &[StreamId],
     ) {
-        let Some(held) = self.held.remove(&addr) else {
-            return;
-        };
-        self.space.history.free(held.request);
-        self.views.leave(held.place);
-        for run in self.views.runs(held.place, held.bytes) {
-            if self.streams.are_several() {
-                self.uses.set(run, self.streams.ends_of(stream, users));
-            }
-            self.space.free.give(run);
+        if users.is_empty() {
+            self.keep_latest(device, place, bytes, stream);
+        } else {
+            let marks = self.ends_of(stream, users);
+            self.give(device, place, bytes, stream, &marks);
         }
+    }
+
+    /// Makes a block free memory of the pool that is served.
+    fn give(
+        &mut self,
+        device: &mut dyn Driver,
+        place: Place,
+        bytes: u64,
+        stream: StreamNumber,
+        marks: &Marks,
+    ) {
+        self.views.leave(place);
+        let has_marks = self.streams.are_several();
+        let free = &mut self.pools.space_mut().free;
+        self.views.each_run(place, bytes, |run| {
+            if has_marks {
+                self.uses.set(run, marks.clone());
+            }
+            free.give(run);
+        });
         if self.pools.is_capturing {
             return;
         }
-        // If the device refuses, the event is recorded when another stream needs it.
         let bytes_per_event = (self.units.bytes() / EVENT_PART).max(LEAST_PER_EVENT);
-        let _recorded_later = self
+        let counted = self
             .streams
-            .count_freed(device, stream, held.bytes, bytes_per_event);
+            .count_freed(device, stream, bytes, bytes_per_event);
+        // If the device refuses, the event is recorded when another stream needs it.
+        if counted == Ok(true) {
+            self.uses.replace(|mark| self.streams.waited_for_by(mark));
+        }
     }
 
-    /// Frees the empty slabs of the pool that is served. Returns whether there were any.
+    /// Makes the empty slabs of the pool that is served free memory, and the block that was freed last. Returns whether there
+    /// were any slabs.
     fn give_empty_slabs(&mut self, device: &mut dyn Driver) -> bool {
         let mut any = false;
-        let streams: Vec<StreamId> = self.space.slabs.keys().copied().collect();
-        for stream in streams {
-            while let Some(slab) = self
-                .space
-                .slabs
-                .get_mut(&stream)
-                .and_then(Slabs::take_empty)
-            {
-                self.free_large(device, slab, stream, &[]);
+        let streams = self.pools.space().slabs.len();
+        for stream in (0..).take(streams).map(StreamNumber) {
+            while let Some(slab) = self.pools.space_mut().slabs_of(stream).take_empty() {
+                self.free_large(device, slab.place, SLAB, stream, &[]);
                 any = true;
             }
         }
+        self.free_latest(device);
         any
     }
 
@@ -319,20 +336,21 @@ impl Quilt {
 
 impl Policy for Quilt {
     fn malloc(&mut self, device: &mut dyn Driver, bytes: u64, stream: StreamId) -> Served<Block> {
-        self.meet(stream);
         self.malloc_block(device, bytes, stream)
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Served {
-        match self.pools.take_owner(block.addr) {
-            Some(pool) => self.free_in(device, pool, block),
-            None => self.free_block(device, block),
+        let tag = Tag::unpack(block.tag);
+        if tag.pool == PoolNumber::COMMON {
+            self.free_block(device, tag, block);
+        } else {
+            self.free_in_pool(device, tag, block);
         }
         Ok(())
     }
 
     fn record_stream(&mut self, _: &mut dyn Driver, block: Block, stream: StreamId) -> Served {
-        self.meet(stream);
+        self.meet(stream)?;
         self.users.add(block, stream);
         Ok(())
     }
@@ -360,8 +378,9 @@ impl Policy for Quilt {
             .collect();
         let units: Vec<_> = self.units.iter().collect();
         for unit in units {
-            if !in_views.contains(&unit.run.start) && self.space.free.contains(unit.run) {
-                self.space.free.take(unit.run);
+            let free = &mut self.pools.space_mut().free;
+            if !in_views.contains(&unit.run.start) && free.contains(unit.run) {
+                free.take(unit.run);
                 self.units.remove(&mut self.undo, unit);
             }
         }
@@ -374,12 +393,22 @@ impl Policy for Quilt {
         Some(self)
     }
 
-    fn check(&self) -> Result<(), Violation> {
-        let spaces: Vec<&Space> = self.pools.others().chain([&self.space]).collect();
-        spaces.iter().try_for_each(|space| space.check())?;
-        let held = self.held.values();
-        let in_use = held.flat_map(|held| self.views.runs(held.place, held.bytes));
-        let free = spaces.iter().flat_map(|space| space.free.iter());
+    fn check_with(&self, live: &[Block]) -> Result<(), Violation> {
+        self.pools.spaces().try_for_each(Space::check)?;
+        let slabs = self.pools.spaces().flat_map(|space| &space.slabs);
+        let slabs = slabs.flat_map(Slabs::iter).map(|slab| (slab.place, SLAB));
+        let large = live.iter().filter(|block| !self.is_small(block.bytes));
+        let large = large.map(|block| {
+            let place = self.place_of(block.addr, Tag::unpack(block.tag));
+            (place, block.bytes)
+        });
+        let latest = self
+            .latest
+            .iter()
+            .map(|latest| (latest.place, latest.bytes));
+        let in_use = slabs.chain(large).chain(latest);
+        let in_use = in_use.flat_map(|(place, bytes)| self.views.runs(place, bytes));
+        let free = self.pools.spaces().flat_map(|space| space.free.iter());
         let mut all: Vec<Run> = in_use.chain(free).collect();
         all.sort_unstable();
         let units: Vec<Run> = self.units.iter().map(|unit| unit.run).collect();

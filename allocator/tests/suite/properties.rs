@@ -186,7 +186,7 @@ suites! {
     paddle_auto_growth_eager: "paddle_auto_growth", "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true", tight(Down);
     quilt: "quilt", "", tight(Up);
     quilt_roomy: "quilt", "", roomy();
-    quilt_plain: "quilt", "without:repeat+views+sharing+slabs", tight(Up);
+    quilt_plain: "quilt", "without:views+sharing+slabs", tight(Up);
     quilt_small_units: "quilt", "without:ends+large_units", tight(Up);
     gmlake: "gmlake", "frag_limit:4MiB", tight(Up);
     gmlake_first_fit: "gmlake", "frag_limit:2MiB,reuse_limit:1.5,auto_gc:256MiB", tight(FirstFit);

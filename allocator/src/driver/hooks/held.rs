@@ -60,6 +60,8 @@ pub struct HeldMemory {
     returned: u64,
     /// Number of requests that ran out of memory.
     refused: u64,
+    /// Number of calls that were seen.
+    calls: u64,
 }
 
 impl HeldMemory {
@@ -78,6 +80,7 @@ impl HeldMemory {
             taken: 0,
             returned: 0,
             refused: 0,
+            calls: 0,
         }
     }
 
@@ -140,6 +143,12 @@ impl HeldMemory {
         self.refused
     }
 
+    /// Returns how many calls were seen. As long as that is the same, no other figure changes but by a reset.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
     /// The address and the bytes of the pages of each allocation. Allocations that share a page are one entry.
     pub fn allocations(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         let allocations = self.allocations.iter();
@@ -148,6 +157,7 @@ impl HeldMemory {
 
     /// Returns the address and bytes of the entry of [`HeldMemory::allocations`] that contains `addr`.
     #[must_use]
+    #[inline]
     pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
         let (&start, pages) = self.allocations.range(..=addr).next_back()?;
         (addr.offset_from(start) < pages.bytes).then_some((start, pages.bytes))
@@ -208,6 +218,7 @@ impl HeldMemory {
 
 impl Hook for HeldMemory {
     fn after(&mut self, call: &Call) {
+        self.calls += 1;
         match *call {
             Call::Malloc { bytes, addr } => self.take(addr, bytes),
             Call::Free { addr, bytes } => self.give(addr, bytes),

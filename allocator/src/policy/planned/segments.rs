@@ -56,11 +56,8 @@ impl Policy for Segments {
             let rest = self.pieces.cut(addr, bytes, 0);
             self.pieces.free(rest);
         }
-        Ok(Block {
-            addr,
-            bytes: if is_cut { bytes } else { found },
-            stream,
-        })
+        let bytes = if is_cut { bytes } else { found };
+        Ok(Block::new(addr, bytes, stream))
     }
 
     fn free(&mut self, _: &mut dyn Driver, block: Block) -> Served {

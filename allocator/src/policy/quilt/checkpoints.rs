@@ -3,41 +3,51 @@
 //! The memory of a pool only grows until the pool is released, and the views of its blocks stay mapped. So a pool can always
 //! be made what it was: its free memory and slabs are those of the checkpoint, and memory that it got since is free.
 
-use std::collections::BTreeMap;
-
-use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::driver::{DeviceAddr, Driver};
 use crate::mempool::MempoolId;
 use crate::policy::free_runs::{FreeRuns, Run};
-use crate::policy::{Refusal, Served};
+use crate::policy::{Block, Refusal, Served};
 
-use super::slabs::Slabs;
+use super::Quilt;
+use super::slabs::{SLAB, Slab, Slabs};
+use super::tag::{PoolNumber, Tag};
 use super::views::Place;
-use super::{Held, Quilt};
+
+/// A large block or a slab.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    addr: DeviceAddr,
+    place: Place,
+    bytes: u64,
+}
 
 /// A private pool at one time.
 #[derive(Debug)]
 pub(super) struct SavedPool {
     free: FreeRuns,
-    slabs: BTreeMap<StreamId, Slabs>,
-    /// Its large blocks and its slabs.
-    held: BTreeMap<DeviceAddr, Held>,
-    /// Its blocks.
-    blocks: Vec<DeviceAddr>,
+    /// By the number of the stream.
+    slabs: Vec<Slabs>,
+    held: Vec<Held>,
+    /// The number of blocks.
+    blocks: u64,
 }
 
 impl Quilt {
-    /// Saves which blocks of a pool are live.
+    /// Saves that `live` are the blocks of a pool.
     pub(super) fn save_pool(
         &mut self,
         device: &mut dyn Driver,
         pool: MempoolId,
+        live: &[Block],
     ) -> Served<SavedPool> {
-        self.serve_from(pool, |quilt| quilt.take_back_all_pending(device))?;
-        let held = self.held_by(pool);
-        for held in held.values() {
+        let number = self.pools.number_or_new(pool)?;
+        self.serve_from(number, |quilt| quilt.take_back_all_pending(device))?;
+        self.free_latest(device);
+        let held = self.held_by(number, live);
+        for held in &held {
             self.views.keep_for(pool, held.place);
         }
-        let private = self.pools.pools.entry(pool).or_default();
+        let private = self.pools.get(number);
         private.mark_used();
         if !private.space.pending.is_empty() {
             let waits = "a freed block of the pool waits for other streams";
@@ -47,44 +57,42 @@ impl Quilt {
             free: private.space.free.clone(),
             slabs: private.space.slabs.clone(),
             held,
-            blocks: self.pools.blocks_of(pool),
+            blocks: live.len() as u64,
         })
     }
 
-    /// Makes exactly those blocks live that were so then. Waits for the device, so that no work uses the blocks that are
-    /// freed, and none that is freed waits for other streams.
+    /// Makes exactly those blocks live that were so then, in place of `live`. Waits for the device, so that no work uses the
+    /// blocks that are freed, and none that is freed waits for other streams.
     pub(super) fn restore_pool(
         &mut self,
         device: &mut dyn Driver,
         pool: MempoolId,
         saved: &SavedPool,
+        live: &[Block],
     ) -> Served {
         if device.is_capturing() {
             return Err(Refusal::Unsupported(
                 "restoring a private pool while a graph is captured",
             ));
         }
-        let new = self.new_since(pool, saved).ok_or_else(|| {
-            Refusal::Failed("the memory of the checkpoint was returned".to_owned())
-        })?;
+        self.free_latest(device);
+        let returned = || Refusal::Failed("the memory of the checkpoint was returned".to_owned());
+        let number = self.pools.number_of(pool).ok_or_else(returned)?;
+        let held = self.held_by(number, live);
+        let new = self.new_since(number, &held, saved).ok_or_else(returned)?;
         device.synchronize_device()?;
         self.all_over();
-        for (addr, held) in self.held_by(pool) {
-            self.held.remove(&addr);
+        for held in held {
             self.views.leave(held.place);
         }
-        for addr in self.pools.blocks_of(pool) {
-            self.pools.owners.remove(&addr);
-            self.users.forget_at(addr);
+        for &block in live {
+            self.users.forget(block);
         }
-        for (&addr, &held) in &saved.held {
-            self.held.insert(addr, held);
+        for held in &saved.held {
             self.views.enter(held.place);
         }
-        let owners = saved.blocks.iter().map(|&addr| (addr, pool));
-        self.pools.owners.extend(owners);
-        let private = self.pools.pools.entry(pool).or_default();
-        private.blocks = saved.blocks.len() as u64;
+        let private = self.pools.get(number);
+        private.blocks = saved.blocks;
         private.space.pending.clear();
         private.space.slabs.clone_from(&saved.slabs);
         private.space.free = saved.free.clone();
@@ -94,22 +102,25 @@ impl Quilt {
         Ok(())
     }
 
-    /// The memory that a pool got since; `None` if it does not have all that it had.
-    fn new_since(&mut self, pool: MempoolId, saved: &SavedPool) -> Option<Vec<Run>> {
-        let is_mapped = |held: &Held| match held.place {
-            Place::Home(_) => true,
-            Place::View(id, _) => self.views.get(id).is_some(),
-        };
-        if !saved.held.values().all(is_mapped) {
+    /// The memory that a pool got since, which holds `held` now; `None` if it does not have all that it had.
+    fn new_since(
+        &mut self,
+        pool: PoolNumber,
+        held: &[Held],
+        saved: &SavedPool,
+    ) -> Option<Vec<Run>> {
+        let is_mapped = |held: &Held| self.addr(held.place) == held.addr;
+        if !saved.held.iter().all(is_mapped) {
             return None;
         }
         let behind = |held: &Held| self.views.runs(held.place, held.bytes).collect::<Vec<_>>();
-        let mut memory = self.pools.pools.get(&pool)?.space.free.clone();
-        for run in self.held_by(pool).values().flat_map(behind) {
+        let now: Vec<Run> = held.iter().flat_map(behind).collect();
+        let then: Vec<Run> = saved.held.iter().flat_map(behind).collect();
+        let mut memory = self.pools.get(pool).space.free.clone();
+        for run in now {
             memory.give(run);
         }
-        let then = saved.held.values().flat_map(behind);
-        for run in then.chain(saved.free.iter()) {
+        for run in then.into_iter().chain(saved.free.iter()) {
             if !memory.contains(run) {
                 return None;
             }
@@ -118,16 +129,28 @@ impl Quilt {
         Some(memory.iter().collect())
     }
 
-    /// The large blocks of a pool and its slabs.
-    fn held_by(&self, pool: MempoolId) -> BTreeMap<DeviceAddr, Held> {
+    /// The large ones of the live blocks of a pool, and its slabs.
+    fn held_by(&mut self, pool: PoolNumber, live: &[Block]) -> Vec<Held> {
         let slabs = self
             .pools
-            .pools
-            .get(&pool)
-            .into_iter()
-            .flat_map(|pool| pool.space.slabs.values().flat_map(Slabs::iter));
-        let addresses = self.pools.blocks_of(pool).into_iter().chain(slabs);
-        let held = addresses.filter_map(|addr| Some((addr, *self.held.get(&addr)?)));
-        held.collect()
+            .get(pool)
+            .space
+            .slabs
+            .iter()
+            .flat_map(Slabs::iter);
+        let mut held: Vec<Held> = slabs
+            .map(|Slab { addr, place }| Held {
+                addr,
+                place,
+                bytes: SLAB,
+            })
+            .collect();
+        let large = live.iter().filter(|block| !self.is_small(block.bytes));
+        held.extend(large.map(|block| Held {
+            addr: block.addr,
+            place: self.place_of(block.addr, Tag::unpack(block.tag)),
+            bytes: block.bytes,
+        }));
+        held
     }
 }

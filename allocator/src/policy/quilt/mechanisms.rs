@@ -5,8 +5,6 @@ use std::str::FromStr;
 /// Which mechanisms are on. All are, unless the setting `without` names them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mechanisms {
-    /// A request gets the place that an earlier one like it had.
-    pub(super) repeat: bool,
     /// Free memory serves a request together with other free memory, instead of new memory alone.
     pub(super) views: bool,
     /// A block in a view can begin and end within a unit.
@@ -24,7 +22,6 @@ pub(super) struct Mechanisms {
 impl Default for Mechanisms {
     fn default() -> Self {
         Self {
-            repeat: true,
             views: true,
             ends: true,
             sharing: true,
@@ -35,7 +32,7 @@ impl Default for Mechanisms {
     }
 }
 
-/// Reads the mechanisms to switch off, as in `repeat+slabs`.
+/// Reads the mechanisms to switch off, as in `views+slabs`.
 impl FromStr for Mechanisms {
     type Err = String;
 
@@ -43,7 +40,6 @@ impl FromStr for Mechanisms {
         let mut mechanisms = Self::default();
         for name in text.split('+') {
             let mechanism = match name {
-                "repeat" => &mut mechanisms.repeat,
                 "views" => &mut mechanisms.views,
                 "ends" => &mut mechanisms.ends,
                 "sharing" => &mut mechanisms.sharing,
@@ -52,7 +48,7 @@ impl FromStr for Mechanisms {
                 "scarce_units" => &mut mechanisms.scarce_units,
                 _ => {
                     return Err(format!(
-                        "expected repeat, views, ends, sharing, slabs, large_units or scarce_units, several \
+                        "expected views, ends, sharing, slabs, large_units or scarce_units, several \
                          joined by '+', not '{name}'"
                     ));
                 }
@@ -70,12 +66,12 @@ mod tests {
     #[test]
     fn what_is_named_is_off() {
         let expected = Mechanisms {
-            repeat: false,
+            ends: false,
             slabs: false,
             ..Mechanisms::default()
         };
-        assert_eq!("repeat+slabs".parse(), Ok(expected));
-        let error = "repeat+".parse::<Mechanisms>().unwrap_err();
+        assert_eq!("ends+slabs".parse(), Ok(expected));
+        let error = "ends+".parse::<Mechanisms>().unwrap_err();
         assert!(error.contains("not ''"), "{error}");
     }
 }

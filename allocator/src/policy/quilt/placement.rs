@@ -1,49 +1,38 @@
 //! Where a request is placed.
 
-use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::driver::{DeviceAddr, Driver};
 use crate::policy::Served;
 use crate::policy::free_runs::Run;
 
 use super::Quilt;
-use super::views::{Place, View};
+use super::streams::StreamNumber;
+use super::tag::Tag;
+use super::views::{Place, View, ViewId};
 
-/// Earlier requests like this one whose places are tried.
-const TRIED_PLACES: usize = 4;
 /// A run that can be used without waiting is preferred if it is at most this many times as long as the smallest that fits.
 const ALIKE_TIMES: u64 = 2;
 
 impl Quilt {
-    /// Finds a free place, in the order of what it costs: where an earlier request like this one was, in a free run
-    /// at home, in a view, and last in memory that must be mapped.
+    /// Finds a free place, in the order of what it costs: in a free run at home, in a view, and last in memory that must
+    /// be mapped.
     pub(super) fn place(
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
-        stream: StreamId,
-        number: u64,
+        stream: StreamNumber,
     ) -> Served<Place> {
-        let place = self.repeat(bytes, stream, number);
-        match place.or_else(|| self.fit(bytes, stream)) {
+        match self.fit(bytes, stream) {
             Some(place) => Ok(place),
             None => self.stitch(device, bytes, stream),
         }
     }
 
     /// The best fit at home, or else in a view.
-    pub(super) fn fit(&self, bytes: u64, stream: StreamId) -> Option<Place> {
+    pub(super) fn fit(&self, bytes: u64, stream: StreamNumber) -> Option<Place> {
         let at_home = self
             .best_fit(bytes, stream)
             .map(|run| Place::Home(run.start));
         at_home.or_else(|| self.best_fit_in_views(bytes, stream))
-    }
-
-    /// The place where an earlier request like this one was, if it is free.
-    fn repeat(&self, bytes: u64, stream: StreamId, number: u64) -> Option<Place> {
-        if !self.mechanisms.repeat {
-            return None;
-        }
-        let mut earlier = self.space.history.places(number).take(TRIED_PLACES);
-        earlier.find(|&place| self.is_free(place, bytes, stream))
     }
 
     pub(super) fn addr(&self, place: Place) -> DeviceAddr {
@@ -56,36 +45,34 @@ impl Quilt {
         }
     }
 
-    /// Whether the stream can use all memory at a place.
-    fn is_free(&self, place: Place, bytes: u64, stream: StreamId) -> bool {
-        let is_free = |run: Run| self.space.free.contains(run) && self.can_use(stream, run);
-        match place {
-            Place::Home(start) => is_free(Run { start, bytes }),
-            Place::View(id, offset) => self.views.get(id).is_some_and(|view| {
-                offset + bytes <= view.bytes() && view.behind(offset, bytes).all(is_free)
-            }),
+    /// Where a block lies.
+    pub(super) fn place_of(&self, addr: DeviceAddr, tag: Tag) -> Place {
+        let view = tag.at.checked_sub(1).map(ViewId);
+        match view.and_then(|id| Some((id, self.views.get(id)?))) {
+            Some((id, view)) => Place::View(id, addr.offset_from(view.addr(0))),
+            None => Place::Home(self.units.position(addr)),
         }
     }
 
     /// The smallest free run at home, if possible one that the stream can use without waiting.
-    pub(super) fn best_fit(&self, bytes: u64, stream: StreamId) -> Option<Run> {
+    pub(super) fn best_fit(&self, bytes: u64, stream: StreamNumber) -> Option<Run> {
         if let Some(usable) = self.usable(stream) {
             let fitting = usable.into_iter().filter(|run| run.bytes >= bytes);
             return fitting.min_by_key(|run| (run.bytes, run.start));
         }
-        let smallest = self.space.free.smallest(bytes)?;
-        if !self.streams.are_several() {
+        let free = &self.pools.space().free;
+        let smallest = free.smallest(bytes)?;
+        let is_ready = |Run { start, .. }| self.comes_after_uses(stream, Run { start, bytes });
+        if !self.streams.are_several() || is_ready(smallest) {
             return Some(smallest);
         }
-        let ready = self.space.free.smallest_where(bytes, |Run { start, .. }| {
-            self.comes_after_uses(stream, Run { start, bytes })
-        });
-        let alike = ready.filter(|ready| ready.bytes <= ALIKE_TIMES * smallest.bytes);
-        Some(alike.unwrap_or(smallest))
+        let most = ALIKE_TIMES * smallest.bytes;
+        let ready = free.smallest_where(bytes, |run| run.bytes <= most && is_ready(run));
+        Some(ready.unwrap_or(smallest))
     }
 
     /// The smallest free run in a view. Looks at all views, which takes less time than to map another one.
-    fn best_fit_in_views(&self, bytes: u64, stream: StreamId) -> Option<Place> {
+    fn best_fit_in_views(&self, bytes: u64, stream: StreamNumber) -> Option<Place> {
         let large_enough = self.views.iter().filter(|(_, view)| view.bytes() >= bytes);
         let best = large_enough.filter_map(|(id, view)| {
             let runs = self.free_runs_of(view).into_iter();
@@ -104,7 +91,7 @@ impl Quilt {
         let mut runs: Vec<Run> = Vec::new();
         let mut offset = 0;
         for patch in view.behind(0, view.bytes()) {
-            for free in self.space.free.within(patch) {
+            for free in self.pools.space().free.within(patch) {
                 let start = offset + (free.start - patch.start);
                 match runs.last_mut() {
                     Some(last) if last.end() == start => last.bytes += free.bytes,

@@ -9,19 +9,18 @@
 //! taken from the device.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use foldhash::fast::FixedState;
-
-use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::driver::{Driver, StreamId};
 use crate::mempool::MempoolId;
+use crate::policy::free_runs::FreeRuns;
 use crate::policy::{Block, PrivatePools, Refusal, Served};
 
 use super::Quilt;
 use super::space::Space;
 use super::stitch::Pieces;
 use super::streams::Mark;
-use crate::policy::free_runs::Run;
+use super::tag::{PoolNumber, Tag};
 
 /// Whether graphs use a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,109 +35,146 @@ enum State {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct PrivatePool {
+pub(super) struct Pool {
+    /// `None` for the common memory, and for a number that no pool has.
+    id: Option<MempoolId>,
     pub(super) space: Space,
     state: State,
-    /// Live blocks.
+    /// Live blocks, except in the common memory.
     pub(super) blocks: u64,
 }
 
-impl PrivatePool {
+impl Pool {
     /// Its memory is its own from now on, also if an earlier pool of the same name was released.
     pub(super) fn mark_used(&mut self) {
         self.state = State::Used;
     }
 }
 
-/// All private pools.
-#[derive(Debug, Default)]
+/// The common memory and all private pools.
+#[derive(Debug)]
 pub(super) struct Pools {
-    pub(super) pools: BTreeMap<MempoolId, PrivatePool>,
-    /// The pools of live blocks, except blocks of the common memory.
-    pub(super) owners: HashMap<DeviceAddr, MempoolId, FixedState>,
-    /// The pool that is served and the common memory, while that is a private pool. [`Quilt`] then has the memory of the
-    /// pool in place of the common memory.
-    served: Option<(MempoolId, Space)>,
+    /// By number. Those that no private pool has are empty.
+    pools: Vec<Pool>,
+    numbers: BTreeMap<MempoolId, PoolNumber>,
+    /// The pool that serves requests.
+    served: PoolNumber,
     /// Whether a graph is captured, so that nothing can be waited for.
     pub(super) is_capturing: bool,
 }
 
-impl Pools {
-    /// The private pool of a block that is freed.
-    pub(super) fn take_owner(&mut self, addr: DeviceAddr) -> Option<MempoolId> {
-        if self.owners.is_empty() {
-            None
-        } else {
-            self.owners.remove(&addr)
+impl Default for Pools {
+    fn default() -> Self {
+        Self {
+            pools: vec![Pool::default()],
+            numbers: BTreeMap::new(),
+            served: PoolNumber::COMMON,
+            is_capturing: false,
         }
     }
+}
 
-    /// The live blocks of a pool.
-    pub(super) fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr> {
-        let owned = self.owners.iter().filter(|(_, owner)| **owner == pool);
-        owned.map(|(&addr, _)| addr).collect()
+impl Pools {
+    /// The memory of the pool that is served.
+    pub(super) fn space(&self) -> &Space {
+        &self.pools[self.served.index()].space
     }
 
-    /// The memory of the pools that are not served.
-    pub(super) fn others(&self) -> impl Iterator<Item = &Space> {
-        let common = self.served.iter().map(|(_, common)| common);
-        self.pools.values().map(|pool| &pool.space).chain(common)
+    /// The memory of the pool that is served.
+    pub(super) fn space_mut(&mut self) -> &mut Space {
+        &mut self.pools[self.served.index()].space
+    }
+
+    /// The memory of all pools, and the common memory.
+    pub(super) fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.pools.iter().map(|pool| &pool.space)
+    }
+
+    fn common(&mut self) -> &mut Space {
+        &mut self.pools[0].space
+    }
+
+    /// The number of the pool that is served.
+    pub(super) fn served(&self) -> PoolNumber {
+        self.served
     }
 
     /// The pool that is served, if graphs may use its memory.
     pub(super) fn served_for_graphs(&self) -> Option<MempoolId> {
-        let &(pool, _) = self.served.as_ref()?;
+        let pool = self.pools[self.served.index()].id?;
         (self.is_capturing || pool.is_of_graphs()).then_some(pool)
     }
 
+    pub(super) fn number_of(&self, pool: MempoolId) -> Option<PoolNumber> {
+        self.numbers.get(&pool).copied()
+    }
+
+    pub(super) fn get(&mut self, pool: PoolNumber) -> &mut Pool {
+        &mut self.pools[pool.index()]
+    }
+
+    /// The number of a pool, which is created if it does not exist.
+    pub(super) fn number_or_new(&mut self, pool: MempoolId) -> Served<PoolNumber> {
+        if let Some(number) = self.number_of(pool) {
+            return Ok(number);
+        }
+        let is_vacant = |number: &u16| !self.numbers.values().any(|taken| taken.0 == *number);
+        let number = (1..=u16::MAX).find(is_vacant).map(PoolNumber);
+        let number = number.ok_or(Refusal::Unsupported("more than 65,535 private pools"))?;
+        if number.index() == self.pools.len() {
+            self.pools.push(Pool::default());
+        }
+        self.get(number).id = Some(pool);
+        self.numbers.insert(pool, number);
+        Ok(number)
+    }
+
+    fn remove(&mut self, number: PoolNumber) {
+        if let Some(id) = std::mem::take(self.get(number)).id {
+            self.numbers.remove(&id);
+        }
+    }
+
     fn are_released(&self) -> bool {
-        let mut pools = self.pools.values();
-        pools.any(|pool| pool.state == State::Released)
+        self.pools.iter().any(|pool| pool.state == State::Released)
     }
 }
 
 impl Quilt {
-    /// Runs `work` with the memory of a private pool in place of the common memory.
+    /// Runs `work` while a pool serves requests.
     pub(super) fn serve_from<T>(
         &mut self,
-        pool: MempoolId,
+        pool: PoolNumber,
         work: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let private = self.pools.pools.entry(pool).or_default();
-        let space = std::mem::take(&mut private.space);
-        let common = std::mem::replace(&mut self.space, space);
-        self.pools.served = Some((pool, common));
+        let before = std::mem::replace(&mut self.pools.served, pool);
         let answer = work(self);
-        if let Some((pool, common)) = self.pools.served.take() {
-            let space = std::mem::replace(&mut self.space, common);
-            self.pools.pools.entry(pool).or_default().space = space;
-        }
+        self.pools.served = before;
         answer
     }
 
     /// Frees a block of a private pool.
-    pub(super) fn free_in(&mut self, device: &mut dyn Driver, pool: MempoolId, block: Block) {
-        self.serve_from(pool, |quilt| quilt.free_block(device, block));
-        if let Some(private) = self.pools.pools.get_mut(&pool) {
-            private.blocks -= 1;
-            if private.state == State::Over {
-                self.make_common(device, pool);
-            }
+    pub(super) fn free_in_pool(&mut self, device: &mut dyn Driver, tag: Tag, block: Block) {
+        self.serve_from(tag.pool, |quilt| quilt.free_block(device, tag, block));
+        let pool = self.pools.get(tag.pool);
+        pool.blocks -= 1;
+        if pool.state == State::Over {
+            self.make_common(device, tag.pool);
         }
     }
 
     /// Moves whole units from the common memory to the private pool that is served, if one is: at least `bytes` if there
     /// are so many. Returns the bytes moved.
     pub(super) fn feed(&mut self, bytes: u64) -> u64 {
-        let Some((_, common)) = &mut self.pools.served else {
+        if self.pools.served == PoolNumber::COMMON {
             return 0;
-        };
+        }
         // During a capture nothing can be waited for.
         let may_wait = !self.pools.is_capturing;
         let streams = &self.streams;
         let is_pending = |marks: &[Mark]| marks.iter().any(|&mark| !streams.is_known_over(mark));
         let is_unwanted = |marks: &[Mark]| !may_wait && is_pending(marks);
-        let free = common.free.iter();
+        let free = self.pools.pools[0].space.free.iter();
         let ready = free.flat_map(|run| self.uses.without(run, is_unwanted));
         let mut runs = Pieces::of(ready, &self.units).whole;
         runs.sort_unstable_by_key(|run| (run.bytes, run.start));
@@ -151,8 +187,8 @@ impl Quilt {
                 if moved >= bytes {
                     break;
                 }
-                common.free.take(unit.run);
-                self.space.free.give(unit.run);
+                self.pools.common().free.take(unit.run);
+                self.pools.space_mut().free.give(unit.run);
                 moved += unit.run.bytes;
             }
         }
@@ -161,7 +197,7 @@ impl Quilt {
 
     /// Makes the memory of released pools common, unless a private pool is served. Returns whether there were any.
     pub(super) fn reclaim_pools(&mut self, device: &mut dyn Driver) -> Served<bool> {
-        let can_wait = !self.pools.is_capturing && self.pools.served.is_none();
+        let can_wait = !self.pools.is_capturing && self.pools.served == PoolNumber::COMMON;
         if !can_wait || !self.pools.are_released() {
             return Ok(false);
         }
@@ -173,36 +209,36 @@ impl Quilt {
 
     /// Makes the memory of released pools common. All work is complete.
     pub(super) fn take_released_pools(&mut self, device: &mut dyn Driver) {
-        let pools = self.pools.pools.iter_mut();
-        let unused = pools.filter(|(_, pool)| pool.state != State::Used);
-        let ids: Vec<MempoolId> = unused
-            .map(|(&id, pool)| {
-                pool.state = State::Over;
-                id
-            })
+        let numbers: Vec<(MempoolId, PoolNumber)> = self
+            .pools
+            .numbers
+            .iter()
+            .map(|(&id, &number)| (id, number))
             .collect();
-        for id in ids {
-            self.views.let_go(id);
-            self.make_common(device, id);
+        for (id, number) in numbers {
+            let pool = self.pools.get(number);
+            if pool.state != State::Used {
+                pool.state = State::Over;
+                self.views.let_go(id);
+                self.make_common(device, number);
+            }
         }
     }
 
     /// Makes the free memory of a pool that no graph uses common, and forgets the pool if it has no blocks.
-    fn make_common(&mut self, device: &mut dyn Driver, pool: MempoolId) {
-        let free: Vec<Run> = self.serve_from(pool, |quilt| {
+    fn make_common(&mut self, device: &mut dyn Driver, pool: PoolNumber) {
+        let free: FreeRuns = self.serve_from(pool, |quilt| {
             // What the device does not answer for is taken back the next time.
             let _later = quilt.take_back_all_pending(device);
             quilt.give_empty_slabs(device);
-            let free = quilt.space.free.iter().collect();
-            quilt.space.free = Default::default();
-            free
+            std::mem::take(&mut quilt.pools.space_mut().free)
         });
-        for run in free {
-            self.space.free.give(run);
+        for run in free.iter() {
+            self.pools.common().free.give(run);
         }
-        let is_gone = |pool: &PrivatePool| pool.blocks == 0 && pool.space.pending.is_empty();
-        if self.pools.pools.get(&pool).is_some_and(is_gone) {
-            self.pools.pools.remove(&pool);
+        let left = self.pools.get(pool);
+        if left.blocks == 0 && left.space.pending.is_empty() {
+            self.pools.remove(pool);
         }
     }
 }
@@ -215,21 +251,19 @@ impl PrivatePools for Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Served<Block> {
-        self.meet(stream);
-        self.pools.pools.entry(pool).or_default().mark_used();
+        let pool = self.pools.number_or_new(pool)?;
+        self.pools.get(pool).mark_used();
         let mut answer = self.serve_from(pool, |quilt| quilt.malloc_block(device, bytes, stream));
         if answer == Err(Refusal::OutOfMemory) && self.reclaim_pools(device)? {
             answer = self.serve_from(pool, |quilt| quilt.malloc_block(device, bytes, stream));
         }
-        let block = answer?;
-        self.pools.owners.insert(block.addr, pool);
-        self.pools.pools.entry(pool).or_default().blocks += 1;
-        Ok(block)
+        self.pools.get(pool).blocks += u64::from(answer.is_ok());
+        answer
     }
 
     fn release_pool(&mut self, pool: MempoolId) {
-        if let Some(pool) = self.pools.pools.get_mut(&pool) {
-            pool.state = State::Released;
+        if let Some(pool) = self.pools.number_of(pool) {
+            self.pools.get(pool).state = State::Released;
         }
     }
 
@@ -237,12 +271,17 @@ impl PrivatePools for Quilt {
         self.reclaim_pools(device).map(|_| ())
     }
 
-    fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr> {
-        self.pools.blocks_of(pool)
+    fn owns(&self, pool: MempoolId, block: Block) -> bool {
+        self.pools.number_of(pool) == Some(Tag::unpack(block.tag).pool)
     }
 
-    fn save(&mut self, device: &mut dyn Driver, pool: MempoolId) -> Served<Box<dyn Any + Send>> {
-        Ok(Box::new(self.save_pool(device, pool)?))
+    fn save(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+        live: &[Block],
+    ) -> Served<Box<dyn Any + Send>> {
+        Ok(Box::new(self.save_pool(device, pool, live)?))
     }
 
     fn restore(
@@ -250,10 +289,11 @@ impl PrivatePools for Quilt {
         device: &mut dyn Driver,
         pool: MempoolId,
         saved: &(dyn Any + Send),
+        live: &[Block],
     ) -> Served {
         let foreign = || Refusal::Failed("the checkpoint is of another policy".to_owned());
         let saved = saved.downcast_ref().ok_or_else(foreign)?;
-        self.restore_pool(device, pool, saved)
+        self.restore_pool(device, pool, saved, live)
     }
 
     fn begin_capture(&mut self, device: &mut dyn Driver) -> Served {

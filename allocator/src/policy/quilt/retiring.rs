@@ -41,7 +41,7 @@ impl Quilt {
             let Some(view) = self.views.take_oldest() else {
                 break;
             };
-            let marks = self.ends();
+            let marks = self.streams.ends();
             self.retired.push_back(Retired { view, marks });
         }
         while let Some(oldest) = self.retired.front() {

@@ -1,46 +1,64 @@
 //! Sharing of memory between streams: which work a stream waits for before it reuses memory.
 
-use crate::driver::{DeviceAddr, Driver, StreamId};
-use crate::policy::Served;
+use crate::driver::{Driver, StreamId};
 use crate::policy::free_runs::Run;
+use crate::policy::{Refusal, Served};
 
 use super::Quilt;
-use super::streams::Mark;
+use super::streams::{Mark, StreamNumber};
+use super::uses::Marks;
 use super::views::Place;
 
 /// A freed small block that other streams still use.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) block: DeviceAddr,
+    /// Its first cell.
+    pub(super) cell: u32,
     pub(super) marks: Vec<Mark>,
 }
 
 impl Quilt {
-    /// Adds a stream if it is new.
-    pub(super) fn meet(&mut self, stream: StreamId) {
-        if self.streams.contains(stream) {
-            return;
-        }
-        let first: Vec<Mark> = self.ends();
-        self.streams.add(stream);
-        if let [first] = first[..] {
-            // Uses are not noted while there is only one stream.
-            for space in self.pools.others().chain([&self.space]) {
-                for run in space.free.iter() {
-                    self.uses.set(run, vec![first]);
-                }
-            }
+    /// The number of a stream, which is added if it is new.
+    pub(super) fn meet(&mut self, stream: StreamId) -> Served<StreamNumber> {
+        match self.streams.number_of(stream) {
+            Some(number) => Ok(number),
+            None => self.meet_new(stream),
         }
     }
 
-    /// The present ends of the work of all streams.
-    pub(super) fn ends(&self) -> Vec<Mark> {
-        let ends = self.streams.ids().map(|stream| self.streams.end_of(stream));
-        ends.collect()
+    #[cold]
+    fn meet_new(&mut self, stream: StreamId) -> Served<StreamNumber> {
+        let ends = self.streams.ends();
+        let number = self.streams.add(stream);
+        if let [first] = ends[..] {
+            // Uses are not noted while there is only one stream.
+            for run in self.pools.spaces().flat_map(|space| space.free.iter()) {
+                self.uses.set(run, Marks::One(first));
+            }
+        }
+        number.ok_or(Refusal::Unsupported("more than 65,536 streams"))
+    }
+
+    /// The present ends of the work of a stream and of other users.
+    pub(super) fn ends_of(&self, stream: StreamNumber, users: &[StreamId]) -> Marks {
+        let end = self.streams.end_of(stream);
+        if users.is_empty() {
+            return Marks::One(end);
+        }
+        let ends = [end].into_iter().chain(self.ends_of_users(users));
+        Marks::Several(ends.collect())
+    }
+
+    /// The present ends of the work of users.
+    pub(super) fn ends_of_users(&self, users: &[StreamId]) -> Vec<Mark> {
+        let numbers = users
+            .iter()
+            .filter_map(|&user| self.streams.number_of(user));
+        numbers.map(|user| self.streams.end_of(user)).collect()
     }
 
     /// Whether later work of a stream is already ordered after all uses of a free run.
-    pub(super) fn comes_after_uses(&self, stream: StreamId, run: Run) -> bool {
+    pub(super) fn comes_after_uses(&self, stream: StreamNumber, run: Run) -> bool {
         let mut marks = self.uses.of(run);
         marks.all(|mark| self.streams.comes_after(stream, mark))
     }
@@ -51,22 +69,22 @@ impl Quilt {
     }
 
     /// Whether a stream can use memory with these marks.
-    fn permits(&self, stream: StreamId, marks: &[Mark]) -> bool {
+    fn permits(&self, stream: StreamNumber, marks: &[Mark]) -> bool {
         let comes_after = |&mark: &Mark| self.streams.comes_after(stream, mark);
         (!self.pools.is_capturing || marks.iter().all(comes_after))
             && (self.mechanisms.sharing || marks.first().is_none_or(|mark| mark.is_of(stream)))
     }
 
     /// Whether a stream can use free memory.
-    pub(super) fn can_use(&self, stream: StreamId, run: Run) -> bool {
+    pub(super) fn can_use(&self, stream: StreamNumber, run: Run) -> bool {
         let permits = |(_, marks): (Run, &[Mark])| self.permits(stream, marks);
         !self.is_restricted() || self.uses.parts(run).all(permits)
     }
 
     /// The free runs that a stream can use, as far as it can use them; `None` if it can use all.
-    pub(super) fn usable(&self, stream: StreamId) -> Option<Vec<Run>> {
+    pub(super) fn usable(&self, stream: StreamNumber) -> Option<Vec<Run>> {
         self.is_restricted().then(|| {
-            let free = self.space.free.iter();
+            let free = self.pools.space().free.iter();
             free.flat_map(|run| self.uses.without(run, |marks| !self.permits(stream, marks)))
                 .collect()
         })
@@ -78,18 +96,16 @@ impl Quilt {
         device: &mut dyn Driver,
         place: Place,
         bytes: u64,
-        stream: StreamId,
+        stream: StreamNumber,
     ) -> Served {
         if self.uses.is_empty() {
             return Ok(());
         }
-        let marks = self
-            .views
-            .runs(place, bytes)
-            .flat_map(|run| self.uses.of(run));
-        let open: Vec<Mark> = marks
-            .filter(|&mark| !self.streams.comes_after(stream, mark))
-            .collect();
+        let mut open: Vec<Mark> = Vec::new();
+        self.views.each_run(place, bytes, |run| {
+            let marks = self.uses.of(run);
+            open.extend(marks.filter(|&mark| !self.streams.comes_after(stream, mark)));
+        });
         for mark in open {
             self.streams.wait(device, stream, mark)?;
         }
@@ -109,8 +125,8 @@ impl Quilt {
 
     /// Takes back the small blocks of all streams that other streams have finished with.
     pub(super) fn take_back_all_pending(&mut self, device: &mut dyn Driver) -> Served {
-        let streams: Vec<StreamId> = self.space.pending.keys().copied().collect();
-        let mut streams = streams.into_iter();
+        let streams: Vec<u16> = self.pools.space().pending.keys().copied().collect();
+        let mut streams = streams.into_iter().map(StreamNumber);
         streams.try_for_each(|stream| self.take_back_pending(device, stream))
     }
 
@@ -118,12 +134,12 @@ impl Quilt {
     pub(super) fn take_back_pending(
         &mut self,
         device: &mut dyn Driver,
-        stream: StreamId,
+        stream: StreamNumber,
     ) -> Served {
-        if self.pools.is_capturing {
+        if self.pools.is_capturing || self.pools.space().pending.is_empty() {
             return Ok(());
         }
-        let Some(mut pending) = self.space.pending.remove(&stream) else {
+        let Some(mut pending) = self.pools.space_mut().pending.remove(&stream.0) else {
             return Ok(());
         };
         let mut answer = Ok(());
@@ -136,12 +152,12 @@ impl Quilt {
                     break;
                 }
             }
-            if let Some(Pending { block, .. }) = pending.pop_front() {
-                self.give_small(device, block, stream);
+            if let Some(Pending { cell, .. }) = pending.pop_front() {
+                self.give_small(device, cell, stream);
             }
         }
         if !pending.is_empty() {
-            self.space.pending.insert(stream, pending);
+            self.pools.space_mut().pending.insert(stream.0, pending);
         }
         answer
     }

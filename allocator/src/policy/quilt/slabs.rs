@@ -5,14 +5,11 @@
 //! the free runs of each length, and a bitmap of the lists that are not empty. The best fit is the first run of the first
 //! such list whose runs are long enough.
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
-
 use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
 use super::MIN_BLOCK;
+use super::views::Place;
 
 /// Bytes of a slab.
 pub(super) const SLAB: u64 = 2 << 20;
@@ -63,11 +60,18 @@ impl Run {
     }
 }
 
-/// The slabs of a stream.
-#[derive(Clone, Debug)]
+/// A block that is divided into cells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Slab {
+    pub(super) addr: DeviceAddr,
+    pub(super) place: Place,
+}
+
+/// The slabs of a stream. Without one, nothing is allocated for them.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Slabs {
-    /// Addresses of the slabs, by number; `None` once a slab is gone.
-    slabs: Vec<Option<DeviceAddr>>,
+    /// By number; `None` once a slab is gone.
+    slabs: Vec<Option<Slab>>,
     /// Empty slabs.
     empty: u32,
     cells: Vec<Cell>,
@@ -75,26 +79,15 @@ pub(super) struct Slabs {
     lists: Vec<u32>,
     /// A bit for each length of which there is a free run.
     lengths: Vec<u64>,
-    /// The first cell of each block.
-    blocks: HashMap<DeviceAddr, u32, FixedState>,
-}
-
-impl Default for Slabs {
-    fn default() -> Self {
-        Self {
-            slabs: Vec::new(),
-            empty: 0,
-            cells: Vec::new(),
-            lists: vec![NONE; CELLS + 1],
-            lengths: vec![0; CELLS / 64 + 1],
-            blocks: HashMap::default(),
-        }
-    }
+    /// A bit for each word of `lengths` that is not 0.
+    words: u128,
+    /// Live blocks.
+    blocks: u32,
 }
 
 impl Slabs {
-    /// Allocates a block from the shortest free run that is long enough.
-    pub(super) fn take(&mut self, bytes: u64) -> Option<DeviceAddr> {
+    /// Allocates a block from the shortest free run that is long enough. Returns its first cell and its address.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<(u32, DeviceAddr)> {
         let wanted = u16::try_from(bytes.div_ceil(CELL)).ok()?;
         let cells = self.shortest_from(wanted)?;
         let free = Run {
@@ -114,15 +107,15 @@ impl Slabs {
                 cells: cells - wanted,
             });
         }
-        let addr = slab.offset(u64::from(block.first % CELLS as u32) * CELL);
-        self.blocks.insert(addr, block.first);
-        Some(addr)
+        let in_slab = u64::from(block.first % CELLS as u32) * CELL;
+        self.blocks += 1;
+        Some((block.first, slab.addr.offset(in_slab)))
     }
 
-    /// Frees a block and merges it with its free neighbours. Returns the address of its slab if that is empty and
-    /// another one is, too.
-    pub(super) fn give(&mut self, addr: DeviceAddr) -> Option<DeviceAddr> {
-        let first = self.blocks.remove(&addr)?;
+    /// Frees the block that begins at a cell and merges it with its free neighbours. Returns its slab if that is empty
+    /// and another one is, too.
+    pub(super) fn give(&mut self, first: u32) -> Option<Slab> {
+        self.blocks -= 1;
         let mut run = self.run_from(first);
         if !first.is_multiple_of(CELLS as u32) && self.cell(first - 1).is_free {
             let cells = self.cell(first - 1).cells;
@@ -147,7 +140,11 @@ impl Slabs {
     }
 
     /// Adds an empty slab.
-    pub(super) fn add(&mut self, addr: DeviceAddr) {
+    pub(super) fn add(&mut self, slab: Slab) {
+        if self.lists.is_empty() {
+            self.lists = vec![NONE; CELLS + 1];
+            self.lengths = vec![0; CELLS / 64 + 1];
+        }
         let number = match self.slabs.iter().position(Option::is_none) {
             Some(number) => number,
             None => {
@@ -156,7 +153,7 @@ impl Slabs {
                 self.slabs.len() - 1
             }
         };
-        self.slabs[number] = Some(addr);
+        self.slabs[number] = Some(slab);
         self.link(Run {
             first: (number * CELLS) as u32,
             cells: CELLS as u16,
@@ -164,19 +161,19 @@ impl Slabs {
     }
 
     /// Removes an empty slab, if there is one.
-    pub(super) fn take_empty(&mut self) -> Option<DeviceAddr> {
-        let first = self.lists[CELLS];
+    pub(super) fn take_empty(&mut self) -> Option<Slab> {
+        let &first = self.lists.last()?;
         (first != NONE)
             .then(|| self.remove(self.run_from(first)))
             .flatten()
     }
 
-    /// The addresses of all slabs.
-    pub(super) fn iter(&self) -> impl Iterator<Item = DeviceAddr> {
+    /// All slabs.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Slab> {
         self.slabs.iter().filter_map(|&slab| slab)
     }
 
-    fn remove(&mut self, slab: Run) -> Option<DeviceAddr> {
+    fn remove(&mut self, slab: Run) -> Option<Slab> {
         self.unlink(slab);
         self.slabs[slab.slab()].take()
     }
@@ -192,12 +189,15 @@ impl Slabs {
 
     /// The length of the shortest free runs of at least this length.
     fn shortest_from(&self, cells: u16) -> Option<u16> {
-        let (word, bit) = (usize::from(cells) / 64, cells % 64);
-        let in_word = self.lengths[word] & (u64::MAX << bit);
-        let words = [in_word]
-            .into_iter()
-            .chain(self.lengths[word + 1..].iter().copied());
-        let (word, bits) = (word..).zip(words).find(|&(_, bits)| bits != 0)?;
+        let (first, bit) = (usize::from(cells) / 64, cells % 64);
+        let in_first = self.lengths.get(first)? & (u64::MAX << bit);
+        let (word, bits) = if in_first != 0 {
+            (first, in_first)
+        } else {
+            let later = self.words & (u128::MAX << (first + 1));
+            let word = later.trailing_zeros() as usize;
+            (word, *self.lengths.get(word)?)
+        };
         u16::try_from(word * 64 + bits.trailing_zeros() as usize).ok()
     }
 
@@ -221,6 +221,7 @@ impl Slabs {
         let cell = self.cell(run.first);
         (cell.previous, cell.next) = (NONE, next);
         self.lengths[length / 64] |= 1 << (length % 64);
+        self.words |= 1 << (length / 64);
         self.empty += u32::from(run.is_whole_slab());
     }
 
@@ -236,7 +237,11 @@ impl Slabs {
             self.cell(next).previous = previous;
         }
         if self.lists[length] == NONE {
-            self.lengths[length / 64] &= !(1 << (length % 64));
+            let word = &mut self.lengths[length / 64];
+            *word &= !(1 << (length % 64));
+            if *word == 0 {
+                self.words &= !(1 << (length / 64));
+            }
         }
         self.empty -= u32::from(run.is_whole_slab());
     }
@@ -259,7 +264,7 @@ impl Slabs {
                     !(is_free && is_free_before),
                     "free runs touch at cell {first}"
                 );
-                blocks += usize::from(!is_free);
+                blocks += u32::from(!is_free);
                 is_free_before = is_free;
                 first = run.last() as usize + 1;
             }
@@ -269,9 +274,9 @@ impl Slabs {
             );
         }
         ensure!(
-            blocks == self.blocks.len(),
-            "{blocks} blocks in slabs, {} known",
-            self.blocks.len()
+            blocks == self.blocks,
+            "{blocks} blocks in slabs, {} counted",
+            self.blocks
         );
         Ok(())
     }
@@ -279,6 +284,8 @@ impl Slabs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -289,23 +296,25 @@ mod tests {
             ops in prop::collection::vec((1_u64..=512, any::<prop::sample::Index>(), any::<bool>()), 0..200),
         ) {
             let (mut slabs, mut live) = (Slabs::default(), Vec::<(u64, u64)>::new());
-            for slab in [0, 3 * SLAB] {
-                slabs.add(DeviceAddr(slab));
+            let mut first_cells = HashMap::new();
+            for start in [0, 3 * SLAB] {
+                slabs.add(Slab { addr: DeviceAddr(start), place: Place::Home(start) });
             }
             for (cells, victim, frees) in ops {
                 let bytes = cells * CELL;
                 if frees && !live.is_empty() {
                     let (addr, _) = live.swap_remove(victim.index(live.len()));
-                    if let Some(slab) = slabs.give(DeviceAddr(addr)) {
-                        prop_assert!(live.iter().all(|&(addr, _)| addr / (3 * SLAB) != slab.0 / (3 * SLAB)));
+                    if let Some(slab) = slabs.give(first_cells[&addr]) {
+                        prop_assert!(live.iter().all(|&(addr, _)| addr / (3 * SLAB) != slab.addr.0 / (3 * SLAB)));
                         slabs.add(slab);
                     }
                 } else {
                     let gaps = gaps(&mut live);
                     let smallest = gaps.iter().map(|gap| gap.1).filter(|gap| *gap >= bytes).min();
-                    let taken = slabs.take(bytes).map(|addr| addr.0);
+                    let taken = slabs.take(bytes);
                     prop_assert_eq!(taken.is_some(), smallest.is_some());
-                    if let Some(addr) = taken {
+                    if let Some((first, DeviceAddr(addr))) = taken {
+                        first_cells.insert(addr, first);
                         let gap = gaps.iter().find(|gap| gap.0 == addr).map(|gap| gap.1);
                         prop_assert_eq!(gap, smallest, "the block begins a gap that fits best");
                         live.push((addr, bytes));

@@ -1,10 +1,11 @@
 //! Maps free memory from several places to consecutive addresses.
 
-use crate::driver::{Driver, StreamId};
+use crate::driver::Driver;
 use crate::policy::free_runs::Run;
 use crate::policy::{Refusal, Served};
 
 use super::Quilt;
+use super::streams::StreamNumber;
 use super::units::{PAGE, Unit, Units};
 use super::views::Place;
 
@@ -135,7 +136,7 @@ impl Quilt {
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
-        stream: StreamId,
+        stream: StreamNumber,
     ) -> Served<Place> {
         let mut chosen = if self.mechanisms.views {
             choose(self.pieces(stream), &self.units, bytes)
@@ -163,10 +164,10 @@ impl Quilt {
         Ok(Place::View(view, stitches.offset))
     }
 
-    fn pieces(&self, stream: StreamId) -> Pieces {
+    fn pieces(&self, stream: StreamNumber) -> Pieces {
         let pieces = match self.usable(stream) {
             Some(usable) => Pieces::of(usable.into_iter(), &self.units),
-            None => Pieces::of(self.space.free.iter(), &self.units),
+            None => Pieces::of(self.pools.space().free.iter(), &self.units),
         };
         if self.mechanisms.ends {
             pieces
@@ -212,7 +213,7 @@ impl Quilt {
             }
         }
         for unit in created {
-            self.space.free.give(unit.run);
+            self.pools.space_mut().free.give(unit.run);
         }
         Ok(())
     }

@@ -3,22 +3,33 @@
 //! A stream can reuse memory that was freed on it at once. Another stream can reuse it when the work submitted before the
 //! free is complete, or must wait for that work on the device. The host never waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::driver::{Driver, EventId, Status, StreamId};
 
 /// Events kept for each stream. A stream that needs an older event waits for the oldest of these instead.
 const EVENTS: usize = 16;
+
+/// The number of a stream among those that requested or used memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct StreamNumber(pub(super) u16);
+
+impl StreamNumber {
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// A point in the work of a stream: where its event of this number was or will be recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
-    stream: StreamId,
+    stream: StreamNumber,
     number: u64,
 }
 
 impl Mark {
     /// Whether it is a point in the work of this stream.
-    pub(super) fn is_of(self, stream: StreamId) -> bool {
+    pub(super) fn is_of(self, stream: StreamNumber) -> bool {
         self.stream == stream
     }
 }
@@ -31,8 +42,8 @@ struct Stream {
     complete: u64,
     /// The last events with their numbers, the oldest first.
     events: VecDeque<(u64, EventId)>,
-    /// The last event of each other stream that this stream waits for.
-    after: BTreeMap<StreamId, u64>,
+    /// The last event of each other stream that this stream waits for, by the stream's number; 0 is none.
+    after: Vec<u64>,
     /// Bytes freed since the last event.
     freed: u64,
 }
@@ -42,87 +53,118 @@ impl Stream {
         let mut events = self.events.iter();
         events.find(|&&(recorded, _)| recorded >= number).copied()
     }
+
+    /// Whether its work is ordered after a mark of another stream, because it waits for that.
+    fn waits_for(&self, mark: Mark) -> bool {
+        let after = self.after.get(mark.stream.index());
+        after.is_some_and(|&after| after >= mark.number)
+    }
 }
 
-/// All streams that requested or used memory.
+/// All streams that requested or used memory. None is ever forgotten.
 #[derive(Debug, Default)]
-pub(super) struct UsedStreams(BTreeMap<StreamId, Stream>);
+pub(super) struct UsedStreams {
+    ids: Vec<StreamId>,
+    streams: Vec<Stream>,
+}
 
 impl UsedStreams {
-    /// Adds a stream.
-    pub(super) fn add(&mut self, stream: StreamId) {
-        self.0.entry(stream).or_default();
+    /// The number of a stream, if it is known.
+    pub(super) fn number_of(&self, stream: StreamId) -> Option<StreamNumber> {
+        let index = self.ids.iter().position(|&id| id == stream)?;
+        u16::try_from(index).ok().map(StreamNumber)
     }
 
-    pub(super) fn contains(&self, stream: StreamId) -> bool {
-        self.0.contains_key(&stream)
+    /// Adds a stream that is not known, and returns its number; `None` if there are 65,536 already.
+    pub(super) fn add(&mut self, stream: StreamId) -> Option<StreamNumber> {
+        let number = u16::try_from(self.ids.len()).ok().map(StreamNumber)?;
+        self.ids.push(stream);
+        self.streams.push(Stream::default());
+        Some(number)
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = StreamId> {
-        self.0.keys().copied()
+    /// The present ends of the work of all streams.
+    pub(super) fn ends(&self) -> Vec<Mark> {
+        let numbers = (0..).take(self.streams.len()).map(StreamNumber);
+        numbers.map(|stream| self.end_of(stream)).collect()
     }
 
     /// The present end of the work of a stream.
-    pub(super) fn end_of(&self, stream: StreamId) -> Mark {
-        let number = self.0.get(&stream).map_or(0, |stream| stream.recorded) + 1;
+    pub(super) fn end_of(&self, stream: StreamNumber) -> Mark {
+        let number = self.get(stream).map_or(0, |stream| stream.recorded) + 1;
         Mark { stream, number }
     }
 
-    /// The present ends of the work of a stream and of other users.
-    pub(super) fn ends_of(&self, stream: StreamId, users: &[StreamId]) -> Vec<Mark> {
-        let all = [stream].into_iter().chain(users.iter().copied());
-        all.map(|stream| self.end_of(stream)).collect()
-    }
-
     /// Whether later work of a stream is already ordered after a mark.
-    pub(super) fn comes_after(&self, stream: StreamId, mark: Mark) -> bool {
+    pub(super) fn comes_after(&self, stream: StreamNumber, mark: Mark) -> bool {
         let waits = || {
-            let after = self.0.get(&stream)?.after.get(&mark.stream)?;
-            Some(*after >= mark.number)
+            self.get(stream)
+                .is_some_and(|stream| stream.waits_for(mark))
         };
-        stream == mark.stream || self.is_known_over(mark) || waits().unwrap_or(false)
+        stream == mark.stream || self.is_known_over(mark) || waits()
     }
 
     /// Whether the work before a mark is known to be complete.
     pub(super) fn is_known_over(&self, mark: Mark) -> bool {
-        let stream = self.0.get(&mark.stream);
+        let stream = self.get(mark.stream);
         stream.is_some_and(|stream| stream.complete >= mark.number)
     }
 
     /// Whether there is more than one stream.
     pub(super) fn are_several(&self) -> bool {
-        self.0.len() > 1
+        self.streams.len() > 1
     }
 
     /// Counts bytes freed on a stream. If there are other streams, records an event after every `bytes_per_event`, so
-    /// that a stream that takes some of this memory need not wait for everything that is submitted later.
+    /// that a stream that takes some of this memory need not wait for everything that is submitted later. Returns whether
+    /// it did.
     pub(super) fn count_freed(
         &mut self,
         device: &mut dyn Driver,
-        stream: StreamId,
+        stream: StreamNumber,
         bytes: u64,
         bytes_per_event: u64,
-    ) -> Status {
+    ) -> Status<bool> {
         let shares = self.are_several();
-        let Some(of) = self.0.get_mut(&stream) else {
-            return Ok(());
+        let Some(of) = self.streams.get_mut(stream.index()) else {
+            return Ok(false);
         };
         of.freed += bytes;
-        if shares && of.freed >= bytes_per_event {
+        let is_due = shares && of.freed >= bytes_per_event;
+        if is_due {
             self.record(device, stream)?;
         }
-        Ok(())
+        Ok(is_due)
     }
 
-    /// Records an event at the end of the work of a stream.
-    fn record(&mut self, device: &mut dyn Driver, stream: StreamId) -> Status<(u64, EventId)> {
-        let of = self.0.entry(stream).or_default();
+    /// The mark whose event a stream waits for in place of that of `mark`, because older events are not kept.
+    pub(super) fn waited_for_by(&self, mark: Mark) -> Mark {
+        let stream = self.get(mark.stream);
+        let oldest = stream.and_then(|of| of.events.front());
+        let number = oldest.map_or(0, |&(number, _)| number).max(mark.number);
+        Mark { number, ..mark }
+    }
+
+    fn get(&self, stream: StreamNumber) -> Option<&Stream> {
+        self.streams.get(stream.index())
+    }
+
+    /// Records an event at the end of the work of a stream. Returns nothing if the stream is not known.
+    fn record(
+        &mut self,
+        device: &mut dyn Driver,
+        stream: StreamNumber,
+    ) -> Status<Option<(u64, EventId)>> {
+        let index = stream.index();
+        let (Some(&id), Some(of)) = (self.ids.get(index), self.streams.get_mut(index)) else {
+            return Ok(None);
+        };
         let oldest = (of.events.len() >= EVENTS).then(|| of.events.pop_front());
         let event = match oldest.flatten() {
             Some((_, event)) => event,
             None => device.create_event()?,
         };
-        if let Err(error) = device.record_event(event, stream) {
+        if let Err(error) = device.record_event(event, id) {
             // Nothing waits for it: number 0 is before all marks.
             of.events.push_front((0, event));
             return Err(error);
@@ -130,7 +172,7 @@ impl UsedStreams {
         of.recorded += 1;
         of.freed = 0;
         of.events.push_back((of.recorded, event));
-        Ok((of.recorded, event))
+        Ok(Some((of.recorded, event)))
     }
 
     /// Whether the work before a mark is complete. Queries the device.
@@ -138,7 +180,7 @@ impl UsedStreams {
         if self.is_known_over(mark) {
             return Ok(true);
         }
-        let Some(of) = self.0.get_mut(&mark.stream) else {
+        let Some(of) = self.streams.get_mut(mark.stream.index()) else {
             return Ok(true);
         };
         let Some((number, event)) = of.first_from(mark.number) else {
@@ -152,24 +194,34 @@ impl UsedStreams {
     }
 
     /// Orders later work of `stream` after a mark. The host does not wait.
-    pub(super) fn wait(&mut self, device: &mut dyn Driver, stream: StreamId, mark: Mark) -> Status {
+    pub(super) fn wait(
+        &mut self,
+        device: &mut dyn Driver,
+        stream: StreamNumber,
+        mark: Mark,
+    ) -> Status {
         if self.comes_after(stream, mark) || self.is_over(device, mark)? {
             return Ok(());
         }
-        let recorded = self.0.get(&mark.stream);
-        let (number, event) = match recorded.and_then(|of| of.first_from(mark.number)) {
-            Some(event) => event,
+        let recorded = self.get(mark.stream);
+        let recorded = match recorded.and_then(|of| of.first_from(mark.number)) {
+            Some(event) => Some(event),
             None => self.record(device, mark.stream)?,
         };
-        device.wait_event(stream, event)?;
-        let after = &mut self.0.entry(stream).or_default().after;
-        after.insert(mark.stream, number);
+        let index = stream.index();
+        if let (Some((number, event)), Some(&id)) = (recorded, self.ids.get(index)) {
+            device.wait_event(id, event)?;
+            let known = self.streams.len();
+            let after = &mut self.streams[index].after;
+            after.resize(known, 0);
+            after[mark.stream.index()] = number;
+        }
         Ok(())
     }
 
     /// Records an event at a mark, unless there is one.
     pub(super) fn record_by(&mut self, device: &mut dyn Driver, mark: Mark) -> Status {
-        let of = self.0.get(&mark.stream);
+        let of = self.get(mark.stream);
         if of.is_some_and(|of| of.recorded < mark.number) {
             self.record(device, mark.stream)?;
         }
@@ -178,7 +230,7 @@ impl UsedStreams {
 
     /// Records that all work of all streams is complete.
     pub(super) fn all_over(&mut self) {
-        for stream in self.0.values_mut() {
+        for stream in &mut self.streams {
             // This includes the marks at the present end of the work.
             stream.recorded += 1;
             stream.complete = stream.recorded;

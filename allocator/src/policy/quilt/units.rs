@@ -61,6 +61,11 @@ impl Units {
         home.offset(position)
     }
 
+    /// The position of a home address.
+    pub(super) fn position(&self, addr: DeviceAddr) -> u64 {
+        addr.offset_from(self.addr(0))
+    }
+
     /// The unit around a position.
     pub(super) fn around(&self, position: u64) -> Option<Unit> {
         let (_, &unit) = self.by_start.range(..=position).next_back()?;

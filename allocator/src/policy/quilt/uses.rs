@@ -4,10 +4,34 @@ use crate::policy::free_runs::Run;
 
 use super::streams::Mark;
 
+/// The work that used memory last: a mark of the stream that freed it, and of each other stream that used it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Marks {
+    One(Mark),
+    /// The first is of the stream that freed it.
+    Several(Box<[Mark]>),
+}
+
+impl Marks {
+    fn replace(&mut self, later: impl Fn(Mark) -> Mark) {
+        match self {
+            Self::One(mark) => *mark = later(*mark),
+            Self::Several(marks) => marks.iter_mut().for_each(|mark| *mark = later(*mark)),
+        }
+    }
+
+    pub(super) fn as_slice(&self) -> &[Mark] {
+        match self {
+            Self::One(mark) => std::slice::from_ref(mark),
+            Self::Several(marks) => marks,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Use {
     run: Run,
-    marks: Vec<Mark>,
+    marks: Marks,
 }
 
 /// The marks that later users of free memory must be ordered after, by position. Any stream can use memory without an
@@ -24,16 +48,25 @@ impl Uses {
     }
 
     /// Notes the last uses of a run, which has no entry.
-    pub(super) fn set(&mut self, run: Run, marks: Vec<Mark>) {
+    pub(super) fn set(&mut self, run: Run, marks: Marks) {
         let after = self.first_reaching(run.start);
-        if let Some(before) = after.checked_sub(1).map(|before| &mut self.0[before])
-            && before.run.end() == run.start
-            && before.marks == marks
-        {
-            before.run.bytes += run.bytes;
-            return;
+        let before = after.checked_sub(1).map(|before| &mut self.0[before]);
+        match before.filter(|before| before.run.end() == run.start && before.marks == marks) {
+            Some(before) => before.run.bytes += run.bytes,
+            None => self.0.insert(after, Use { run, marks }),
         }
-        self.0.insert(after, Use { run, marks });
+    }
+
+    /// Replaces marks by later ones, and joins adjacent runs that then have the same.
+    pub(super) fn replace(&mut self, later: impl Fn(Mark) -> Mark) {
+        for last in &mut self.0 {
+            last.marks.replace(&later);
+        }
+        self.0.dedup_by(|next, last| {
+            let joins = last.run.end() == next.run.start && last.marks == next.marks;
+            last.run.bytes += if joins { next.run.bytes } else { 0 };
+            joins
+        });
     }
 
     /// The marks of a run.
@@ -70,6 +103,9 @@ impl Uses {
 
     /// Forgets a run.
     pub(super) fn forget(&mut self, run: Run) {
+        if self.is_empty() {
+            return;
+        }
         let mut first = self.first_reaching(run.start);
         let Some(at_start) = self.0.get_mut(first) else {
             return;
@@ -84,7 +120,10 @@ impl Uses {
             self.0.insert(first, rest);
         }
         let ending = |last: &Use| last.run.end() <= run.end();
-        let covered = self.0[first..].partition_point(ending);
+        let covered = self.0[first..]
+            .iter()
+            .take_while(|last| ending(last))
+            .count();
         self.0.drain(first..first + covered);
         if let Some(last) = self.0.get_mut(first)
             && last.run.start < run.end()
@@ -107,30 +146,28 @@ impl Uses {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::driver::StreamId;
-
-    use super::super::streams::UsedStreams;
+    use super::super::streams::{StreamNumber, UsedStreams};
     use super::*;
 
     proptest! {
         #[test]
         fn each_position_keeps_the_marks_that_were_set_last(
-            ranges in prop::collection::vec((0_u64..40, 1_u64..16, prop::option::of(0_u32..3)), 0..64),
+            ranges in prop::collection::vec((0_u64..40, 1_u64..16, prop::option::of(0_u16..3)), 0..64),
         ) {
             let (mut uses, mut model) = (Uses::default(), [None; 64]);
             for (start, bytes, stream) in ranges {
                 let run = Run { start, bytes };
                 uses.forget(run);
-                let mark = stream.map(|stream| UsedStreams::default().end_of(StreamId::nth(stream)));
+                let mark = stream.map(|stream| UsedStreams::default().end_of(StreamNumber(stream)));
                 if let Some(mark) = mark {
-                    uses.set(run, vec![mark]);
+                    uses.set(run, Marks::One(mark));
                 }
                 model[start as usize..run.end() as usize].fill(mark);
-                let is_unwanted = |marks: &[Mark]| marks.iter().any(|mark| mark.is_of(StreamId::nth(1)));
+                let is_unwanted = |marks: &[Mark]| marks.iter().any(|mark| mark.is_of(StreamNumber(1)));
                 let left = uses.without(Run { start: 0, bytes: 64 }, is_unwanted);
                 for (start, expected) in (0..).zip(&model) {
                     let is_left = left.iter().any(|run| run.contains(Run { start, bytes: 1 }));
-                    prop_assert_eq!(is_left, expected.is_none_or(|mark| !mark.is_of(StreamId::nth(1))));
+                    prop_assert_eq!(is_left, expected.is_none_or(|mark| !mark.is_of(StreamNumber(1))));
                     let marks: Vec<Mark> = uses.of(Run { start, bytes: 1 }).collect();
                     prop_assert_eq!(marks, Vec::from_iter(*expected));
                 }

@@ -1,9 +1,5 @@
 //! *Views*: address ranges in which units are mapped again, in another order.
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
-
 use crate::driver::{DeviceAddr, Driver};
 use crate::mempool::MempoolId;
 use crate::policy::Served;
@@ -13,9 +9,9 @@ use crate::policy::undo::{Step, Undo};
 use super::memory_of;
 use super::units::Unit;
 
-/// Identifies a view. Identifiers are not reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct ViewId(u64);
+/// Identifies a view while it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ViewId(pub(super) u32);
 
 /// Where a block lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,8 +122,9 @@ impl View {
 /// All views.
 #[derive(Debug, Default)]
 pub(super) struct Views {
-    views: HashMap<ViewId, View, FixedState>,
-    made: u64,
+    /// By identifier; `None` for one that can be given again.
+    views: Vec<Option<View>>,
+    count: usize,
     clock: u64,
     /// Bytes of all views.
     bytes: u64,
@@ -141,36 +138,54 @@ impl Views {
         units: Vec<Unit>,
     ) -> Served<ViewId> {
         let view = View::map(device, undo, units)?;
-        let id = ViewId(self.made);
-        self.made += 1;
+        self.count += 1;
         self.bytes += view.bytes;
-        self.views.insert(id, view);
-        Ok(id)
+        let vacant = self.views.iter().position(Option::is_none);
+        let index = vacant.unwrap_or_else(|| {
+            self.views.push(None);
+            self.views.len() - 1
+        });
+        self.views[index] = Some(view);
+        Ok(ViewId(index as u32))
     }
 
     pub(super) fn get(&self, id: ViewId) -> Option<&View> {
-        self.views.get(&id)
+        self.views.get(id.0 as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut View> {
+        match place {
+            Place::Home(_) => None,
+            Place::View(id, _) => self.views.get_mut(id.0 as usize)?.as_mut(),
+        }
     }
 
     /// The memory behind a place.
+    #[inline]
     pub(super) fn runs(&self, place: Place, bytes: u64) -> impl Iterator<Item = Run> {
-        let at_home = match place {
-            Place::Home(start) => Some(Run { start, bytes }),
-            Place::View(..) => None,
-        };
-        let in_view = match place {
-            Place::Home(_) => None,
-            Place::View(id, offset) => self.get(id).map(|view| view.behind(offset, bytes)),
+        let (at_home, in_view) = match place {
+            Place::Home(start) => (Some(Run { start, bytes }), None),
+            Place::View(id, offset) => (None, self.get(id).map(|view| view.behind(offset, bytes))),
         };
         at_home.into_iter().chain(in_view.into_iter().flatten())
     }
 
+    /// Does `work` for each run of the memory behind a place.
+    #[inline]
+    pub(super) fn each_run(&self, place: Place, bytes: u64, mut work: impl FnMut(Run)) {
+        match place {
+            Place::Home(start) => work(Run { start, bytes }),
+            Place::View(..) => self.runs(place, bytes).for_each(work),
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (ViewId, &View)> {
-        self.views.iter().map(|(&id, view)| (id, view))
+        let views = (0..).map(ViewId).zip(&self.views);
+        views.filter_map(|(id, view)| Some((id, view.as_ref()?)))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.views.len()
+        self.count
     }
 
     /// Bytes of all views.
@@ -181,35 +196,30 @@ impl Views {
     /// Counts a block that is allocated at a place.
     pub(super) fn enter(&mut self, place: Place) {
         self.clock += 1;
-        if let Place::View(id, _) = place
-            && let Some(view) = self.views.get_mut(&id)
-        {
+        let clock = self.clock;
+        if let Some(view) = self.get_mut(place) {
             view.blocks += 1;
-            view.used = self.clock;
+            view.used = clock;
         }
     }
 
     /// Counts a block that is freed at a place.
     pub(super) fn leave(&mut self, place: Place) {
-        if let Place::View(id, _) = place
-            && let Some(view) = self.views.get_mut(&id)
-        {
+        if let Some(view) = self.get_mut(place) {
             view.blocks -= 1;
         }
     }
 
     /// Keeps the view of a place mapped, if the place is in one, because graphs of a pool may use it.
     pub(super) fn keep_for(&mut self, pool: MempoolId, place: Place) {
-        if let Place::View(id, _) = place
-            && let Some(view) = self.views.get_mut(&id)
-        {
+        if let Some(view) = self.get_mut(place) {
             view.kept_for = Some(pool);
         }
     }
 
     /// Forgets which views a pool's graphs use.
     pub(super) fn let_go(&mut self, pool: MempoolId) {
-        for view in self.views.values_mut() {
+        for view in self.views.iter_mut().flatten() {
             view.kept_for = view.kept_for.filter(|&other| other != pool);
         }
     }
@@ -217,9 +227,10 @@ impl Views {
     /// Removes the least recently used view without blocks that no graph uses.
     pub(super) fn take_oldest(&mut self) -> Option<View> {
         let is_unused = |view: &View| view.blocks == 0 && view.kept_for.is_none();
-        let unused = self.views.iter().filter(|(_, view)| is_unused(view));
-        let (&id, _) = unused.min_by_key(|&(&id, view)| (view.used, id))?;
-        let view = self.views.remove(&id)?;
+        let unused = self.iter().filter(|(_, view)| is_unused(view));
+        let (ViewId(index), _) = unused.min_by_key(|&(id, view)| (view.used, id))?;
+        let view = self.views[index as usize].take()?;
+        self.count -= 1;
         self.bytes -= view.bytes;
         Some(view)
     }
