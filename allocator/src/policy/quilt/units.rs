@@ -17,7 +17,8 @@ pub(super) const PAGE: u64 = GRANULARITY;
 /// Bytes of the largest unit. A mapping costs the same for a unit of any size, but a view can only contain whole
 /// units in its middle.
 const LARGEST: u64 = 16 << 20;
-/// A unit is at most this fraction (1/256) of the memory of all units, so that small programs have small units.
+/// A unit is at most this fraction (1/256) of the most memory that all units ever had, so that small programs have small
+/// units, and a program that empties its cache gets its memory again in a few large ones.
 const LARGEST_PART: u64 = 256;
 /// A unit is at most this fraction (1/2048) of the free device memory. A unit that is partly in use can serve few other
 /// requests, which matters when memory becomes scarce.
@@ -47,6 +48,8 @@ pub(super) struct Units {
     by_start: BTreeMap<u64, Unit>,
     /// Bytes of all units.
     bytes: u64,
+    /// The most bytes that they ever had.
+    most_bytes: u64,
 }
 
 impl Units {
@@ -126,6 +129,7 @@ impl Units {
         let unit = Unit { run, handle };
         self.by_start.insert(start, unit);
         self.bytes += size;
+        self.most_bytes = self.most_bytes.max(self.bytes);
         Ok(unit)
     }
 
@@ -163,7 +167,7 @@ impl Units {
 
     /// Bytes of the next unit, of which at most `bytes` are needed.
     fn size_of_next(&self, bytes: u64) -> u64 {
-        let largest = (self.bytes / LARGEST_PART).clamp(PAGE, LARGEST);
+        let largest = (self.most_bytes / LARGEST_PART).clamp(PAGE, LARGEST);
         let most = largest.min(bytes).max(PAGE);
         1 << most.ilog2()
     }
