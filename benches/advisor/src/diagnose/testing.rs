@@ -1,5 +1,7 @@
 //! Short workloads for tests.
 
+pub mod case;
+
 use std::sync::Arc;
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
