@@ -3,13 +3,12 @@ use coalesce_alloc::history::Action::{
     Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree,
 };
 use coalesce_alloc::release::v2;
-use coalesce_workloads::families::program::Program;
 use coalesce_workloads::formats::snapshot::process::Process;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
 use super::*;
-use crate::diagnose::testing::{GIB, MIB, Written, hold, recording};
+use crate::diagnose::testing::{GIB, MIB, hold, recording, written};
 
 /// A trace with conditions in its header.
 struct Named(RecordedConditions);
@@ -20,7 +19,7 @@ impl Workload for Named {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        Written(|program: &mut Program<'_>| hold(program, 1, MIB)).emit(sink)
+        written(|program| hold(program, 1, MIB)).emit(sink)
     }
 
     fn conditions(&self) -> Option<&RecordedConditions> {
@@ -40,7 +39,7 @@ fn input(workload: impl Workload + 'static) -> Input {
 }
 
 fn generated() -> Input {
-    input(Written(|program: &mut Program<'_>| hold(program, 1, MIB)))
+    input(written(|program| hold(program, 1, MIB)))
 }
 
 fn named() -> Named {

@@ -4,7 +4,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
-use crate::diagnose::testing::{GIB, MIB, Written, burst, hold, recording};
+use crate::diagnose::testing::{GIB, MIB, burst, hold, recording, written};
 
 fn compared<'a>(workload: &'a dyn coalesce_workloads::op::Workload, conf: &'a str) -> Compared<'a> {
     Compared {
@@ -20,8 +20,8 @@ fn compared<'a>(workload: &'a dyn coalesce_workloads::op::Workload, conf: &'a st
 
 #[test]
 fn a_larger_request_is_the_reason() {
-    let before = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
-    let after = Written(|program: &mut Program<'_>| hold(program, 3, 40 * MIB));
+    let before = written(|program| hold(program, 2, 40 * MIB));
+    let after = written(|program| hold(program, 3, 40 * MIB));
     let difference = Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
     assert_eq!(difference.cause, DifferenceCause::Program);
     assert_eq!(difference.reserved_change_bytes, 40 << 20);
@@ -44,7 +44,7 @@ fn fragmentation_is_the_reason() {
             hold(program, 1, 30 * MIB);
         }
     };
-    let (before, after) = (Written(program(30)), Written(program(20)));
+    let (before, after) = (written(program(30)), written(program(20)));
     let difference = Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
     assert_eq!(difference.cause, DifferenceCause::Allocator);
     assert!(
@@ -62,7 +62,7 @@ fn the_part_of_the_settings_is_told() {
         burst(program, 1, 20 * MIB);
         hold(program, 1, 40 * MIB);
     };
-    let (before, after) = (Written(program), Written(program));
+    let (before, after) = (written(program), written(program));
     let expandable = compared(&after, "expandable_segments:True");
     let difference = Difference::between(&compared(&before, ""), &expandable).unwrap();
     assert_eq!(difference.settings_change_bytes, Some(-(20 << 20)));
@@ -76,7 +76,7 @@ fn the_part_of_the_settings_is_told() {
 
 #[test]
 fn equal_workloads_need_the_same() {
-    let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let program = written(|program| hold(program, 2, 40 * MIB));
     let difference = Difference::between(&compared(&program, ""), &compared(&program, "")).unwrap();
     assert_eq!(difference.cause, DifferenceCause::Equal);
     assert_eq!(
@@ -87,7 +87,7 @@ fn equal_workloads_need_the_same() {
 
 #[test]
 fn replays_by_the_rules_of_different_releases_are_noted() {
-    let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let program = written(|program| hold(program, 2, 40 * MIB));
     let with_release = |release| {
         let mut compared = compared(&program, "");
         compared.subject.conditions.release = release;
@@ -152,8 +152,8 @@ fn many_small_changes_are_one_line() {
     };
     let text = |holders| {
         let (before, after) = (
-            Written(program(holders, 20 * MIB)),
-            Written(program(holders, 30 * MIB)),
+            written(program(holders, 20 * MIB)),
+            written(program(holders, 30 * MIB)),
         );
         let difference =
             Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
@@ -193,7 +193,7 @@ fn changes_of_a_page_or_of_one_percent_are_noise() {
 
 #[test]
 fn recordings_by_one_release_need_no_note() {
-    let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let program = written(|program| hold(program, 2, 40 * MIB));
     let recording = recording(&[(Action::Alloc, 0, 40 * MIB); 2]);
     let mut compared = compared(&program, "");
     compared.subject.recording = Some(&recording);

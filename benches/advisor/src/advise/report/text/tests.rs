@@ -9,7 +9,7 @@ use super::*;
 use crate::advise::stability::{Gain, Spreads, Stability};
 use crate::advise::tests::request;
 use crate::advise::{AdviceRequest, advise};
-use crate::diagnose::testing::{MIB, Written, hold};
+use crate::diagnose::testing::{MIB, hold, written};
 use crate::holders::{CategoryBytes, Holder};
 
 /// Advice for a program in whose segments a tensor keeps memory that the last request cannot use.
@@ -22,7 +22,7 @@ fn advice(mib: u64) -> Advice {
         program.free(rest);
         hold(program, 1, 70 * MIB);
     };
-    let workload = Cached::of(&Written(program)).unwrap();
+    let workload = Cached::of(&written(program)).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let mut advice = advise(&AdviceRequest {
         conditions: ReplayConditions::on(mib * MIB),

@@ -1,7 +1,7 @@
 use coalesce_workloads::families::program::Program;
 
 use super::*;
-use crate::diagnose::testing::Written;
+use crate::diagnose::testing::written;
 
 /// The sizes of these requests in MiB.
 fn sizes(requests: &[u64]) -> RequestSizes {
@@ -10,7 +10,7 @@ fn sizes(requests: &[u64]) -> RequestSizes {
             .iter()
             .for_each(|mib| program.scratch(mib * MIB, "mm"));
     };
-    RequestSizes::of(&Written(program)).unwrap()
+    RequestSizes::of(&written(program)).unwrap()
 }
 
 fn generator(present: &str, free_permille: Option<u64>) -> CandidateGenerator {
@@ -45,7 +45,7 @@ fn crowded_sizes_are_rounded() {
         .collect();
     insta::assert_snapshot!(rounded.join("\n"));
     // Small sizes are not worth it, however many there are.
-    let small = Written(|program: &mut Program<'_>| {
+    let small = written(|program| {
         (1..20).for_each(|n| program.scratch(n * 4096, "mm"));
     });
     let small = generator("", None).singles(&RequestSizes::of(&small).unwrap());
