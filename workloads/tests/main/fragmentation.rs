@@ -4,60 +4,25 @@ use coalesce_workloads::families::fragmentation::Adversary;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Step};
 
+use crate::cases;
 use crate::common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
 
 const CONFS: [&str; 2] = ["", EXPANDABLE];
 
-/// Peak reserved, in MiB.
-fn reserved(name: &str, overrides: &str, conf: &str) -> u64 {
-    measured(preset(name, overrides).as_ref(), conf).peak_reserved_bytes / MIB
-}
-
-/// Peak requested, in MiB.
-fn requested(name: &str, overrides: &str) -> u64 {
-    measured(preset(name, overrides).as_ref(), "").peak_requested_bytes / MIB
-}
-
 #[test]
-fn ping_pong_reserves_memory_for_both_phases() {
-    assert_eq!(requested("phases_ping_pong", ""), 720);
-    assert_eq!(
-        CONFS.map(|conf| reserved("phases_ping_pong", "", conf)),
-        [1440, 720]
-    );
-}
-
-#[test]
-fn a_then_b_differs_from_b_then_a() {
-    let both = ["phases_a_then_b", "phases_b_then_a"];
-    assert_eq!(both.map(|name| requested(name, "")), [720, 720]);
-    assert_eq!(both.map(|name| reserved(name, "", "")), [1440, 720]);
-    assert_eq!(both.map(|name| reserved(name, "", EXPANDABLE)), [720, 720]);
-}
-
-#[test]
-fn waste_of_a_comb_grows_with_the_square_of_its_rounds() {
-    for conf in CONFS {
-        let [few, many] = [7, 14].map(|rounds| {
-            let rounds = format!("rounds = {rounds}");
-            reserved("comb", &rounds, conf) - requested("comb", &rounds)
-        });
-        assert!(many > 3 * few, "'{conf}': {few} MiB, {many} MiB");
-    }
-}
-
-#[test]
-fn freed_buffers_never_fit_the_next_doubling() {
-    for conf in CONFS {
-        assert!(
-            reserved("growth_doubling", "", conf) >= 2047,
-            "the sum of all sizes"
-        );
-        // Growing by half each time, they do if the freed buffers can be coalesced.
-        let all: u64 = sizes(preset("growth_doubling", "percent = 150\nrounds = 1").as_ref());
-        let half_more = reserved("growth_doubling", "percent = 150", conf);
-        assert_eq!(half_more < all / MIB, conf == EXPANDABLE, "{half_more}");
-    }
+fn patterns_need_the_recorded_memory() {
+    cases::check("tests/cases/fragmentation.txt", |line| {
+        let (name, overrides) = line.split_once(' ').unwrap_or((line, ""));
+        let program = preset(name, overrides);
+        let [plain, expandable] = CONFS.map(|conf| measured(program.as_ref(), conf));
+        format!(
+            "requests {} of {}, reserves {} or {}",
+            plain.peak_requested_bytes / MIB,
+            sizes(program.as_ref()) / MIB,
+            plain.peak_reserved_bytes / MIB,
+            expandable.peak_reserved_bytes / MIB
+        )
+    });
 }
 
 /// Bytes of all allocations together.
@@ -72,24 +37,6 @@ fn sizes(workload: &dyn Workload) -> u64 {
         })
         .unwrap();
     sum
-}
-
-#[test]
-fn staircase_reserves_thirty_times_its_peak_without_expandable_segments() {
-    let peak = requested("growth_staircase", "");
-    let [fixed, expandable] = CONFS.map(|conf| reserved("growth_staircase", "", conf));
-    assert!(
-        fixed > 30 * peak && expandable < peak * 5 / 4,
-        "{fixed}, {expandable} for {peak}"
-    );
-}
-
-#[test]
-fn sawtooth_reserves_more_with_each_tooth() {
-    let peak = requested("sawtooth", "");
-    assert!((1900..=2048).contains(&peak), "{peak}");
-    let [one, all] = [1, 40].map(|teeth| reserved("sawtooth", &format!("teeth = {teeth}"), ""));
-    assert!(one <= peak * 21 / 20 && all > 2 * peak, "{one}, {all}");
 }
 
 /// Reserved and allocated bytes at the last mark `big`, after the cache was emptied.
