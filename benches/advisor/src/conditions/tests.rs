@@ -149,11 +149,7 @@ fn shown(case: &str) -> String {
 
 #[test]
 fn conditions_of_inputs() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/src/conditions/cases/inputs.txt"
-    );
-    cases::check(file, shown);
+    cases::check("src/conditions/cases/inputs.txt", shown);
 }
 
 #[test]

@@ -215,11 +215,9 @@ fn stability(better: u64, median: f64) -> Stability {
 
 #[test]
 fn answers() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/src/advise/answer/cases/answers.txt"
-    );
-    cases::check(file, |case| Case::read(case).text());
+    cases::check("src/advise/answer/cases/answers.txt", |case| {
+        Case::read(case).text()
+    });
 }
 
 #[test]

@@ -11,11 +11,7 @@ use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, case, hold, recording};
 
 #[test]
 fn the_evidence_of_programs() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/src/diagnose/evidence/cases/programs.txt"
-    );
-    cases::check(file, |case| {
+    cases::check("src/diagnose/evidence/cases/programs.txt", |case| {
         let first = case.lines().next().unwrap();
         match first.strip_prefix("against") {
             Some(conf) => case::gather(&case[first.len()..], |it| improvement(it, conf.trim())),
