@@ -111,15 +111,19 @@ pub(super) fn tried(conf: &str, needs: u64, reserved: u64, driver_ms: u64) -> Tr
     }
 }
 
-/// The same where requests fail on the device.
-pub(super) fn failing(tried: TriedSettings) -> TriedSettings {
-    TriedSettings {
-        on_device: RunFigures {
-            ooms: 2,
-            ..tried.on_device
-        },
-        ..tried
-    }
+/// The settings in words such as `default ? 950 8`, whose minimum is not known. All is well (`tried`), requests fail on
+/// the device (`fails`), or the allocator breaks (`breaks`).
+pub(super) fn tried_in(how: &str, words: &[&str]) -> TriedSettings {
+    let [conf, needs, reserves, ms] = *words else {
+        panic!("no settings: {words:?}");
+    };
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let conf = if conf == "default" { "" } else { conf };
+    let needs = if needs == "?" { 0 } else { number(needs) };
+    let mut tried = tried(conf, needs, number(reserves), number(ms));
+    tried.on_device.ooms = if how == "fails" { 2 } else { 0 };
+    tried.error = (how == "breaks").then(|| "it fails".to_owned());
+    tried
 }
 
 fn advice(

@@ -18,7 +18,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 
 use super::*;
 use crate::advise::stability::{Gain, Spread, Spreads};
-use crate::advise::tests::{failing, tried, with_search};
+use crate::advise::tests::{tried_in, with_search};
 use crate::diagnose::testing::MIB;
 use crate::holders::{Category, Holder};
 
@@ -67,18 +67,8 @@ impl Case {
                 ["failure", requested, free, ref how @ ..] => {
                     case.failure = Some(failure(number(requested), number(free), how));
                 }
-                [how, conf, needs, reserves, ms] => {
-                    let conf = if conf == "default" { "" } else { conf };
-                    let needs = if needs == "?" { 0 } else { number(needs) };
-                    let tried = tried(conf, needs, number(reserves), number(ms));
-                    case.tried.push(match how {
-                        "tried" => tried,
-                        "fails" => failing(tried),
-                        _ => TriedSettings {
-                            error: Some("it fails".to_owned()),
-                            ..failing(tried)
-                        },
-                    });
+                [how @ ("tried" | "fails" | "breaks"), ref words @ ..] => {
+                    case.tried.push(tried_in(how, words));
                 }
                 _ => panic!("no such line: {line}"),
             }
