@@ -45,17 +45,10 @@ fn holder(mib: u64) -> Holder {
     Holder {
         place: "a.py:1".to_owned(),
         function: "f".to_owned(),
-        file: String::new(),
-        library: None,
-        operator: String::new(),
-        is_of_backward: false,
         category: Category::Gradients,
         bytes: mib * MIB,
         blocks: 2,
-        stream: 0,
-        pool: None,
-        label: None,
-        frames: Vec::new(),
+        ..Holder::default()
     }
 }
 
