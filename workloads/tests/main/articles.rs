@@ -2,30 +2,14 @@
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_workloads::formats::trace::TraceFile;
-use coalesce_workloads::op::{Op, Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Step};
+use coalesce_workloads::op::{Op, Workload};
+use coalesce_workloads::replay::Step;
 
 use crate::cases;
 use crate::common::{Allocator, GIB, MIB, ROOMY, allocator, measured, preset, traces, watched};
 
 fn tensor(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
-}
-
-/// Allocated and reserved MiB at the marks of a workload.
-#[derive(Default)]
-struct AtMarks(String);
-
-impl Observer for AtMarks {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if let Op::Mark { tag } = step.op {
-            let mib = |bytes: i64| bytes.cast_unsigned() / MIB;
-            let allocated = mib(step.stats.allocated_bytes.all().current);
-            let reserved = mib(step.stats.reserved_bytes.all().current);
-            self.0 += &format!("{tag} {allocated} of {reserved}, ");
-        }
-        Ok(())
-    }
 }
 
 #[test]
@@ -37,15 +21,24 @@ fn programs_have_the_figures_of_the_articles() {
         } else {
             preset(name, overrides)
         };
-        let mut marks = AtMarks::default();
-        let measures = watched(program.as_ref(), ("", ROOMY), &mut marks);
+        let mut marks = String::new();
+        let mib = |bytes: i64| bytes.cast_unsigned() / MIB;
+        let mut at_marks = |step: &Step<'_>| {
+            if let Op::Mark { tag } = step.op {
+                let allocated = mib(step.stats.allocated_bytes.all().current);
+                let reserved = mib(step.stats.reserved_bytes.all().current);
+                marks += &format!("{tag} {allocated} of {reserved}, ");
+            }
+            Ok(())
+        };
+        let measures = watched(program.as_ref(), ("", ROOMY), &mut at_marks);
         let [requested, allocated, reserved] = [
             measures.peak_requested_bytes,
             measures.peak_allocated_bytes,
             measures.peak_reserved_bytes,
         ]
         .map(|bytes| bytes / MIB);
-        let (marks, calls) = (marks.0, measures.device_allocs);
+        let calls = measures.device_allocs;
         format!("{marks}peaks {requested}, {allocated} of {reserved}, {calls} driver calls")
     });
 }

@@ -1,8 +1,8 @@
 //! Each pattern of fragmentation has the effect that it documents.
 
 use coalesce_workloads::families::fragmentation::Adversary;
-use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Step};
+use coalesce_workloads::op::{Answer, Op, Workload};
+use coalesce_workloads::replay::Step;
 
 use crate::cases;
 use crate::common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
@@ -39,34 +39,28 @@ fn sizes(workload: &dyn Workload) -> u64 {
     sum
 }
 
-/// Reserved and allocated bytes at the last mark `big`, after the cache was emptied.
-#[derive(Default)]
-struct AtBig(i64, i64);
-
-impl Observer for AtBig {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if step.op == (Op::Mark { tag: "big" }) {
-            self.0 = step.stats.reserved_bytes.all().current;
-            self.1 = step.stats.allocated_bytes.all().current;
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn survivors_pin_memory_that_empty_cache_would_return() {
+    // Reserved and allocated bytes at the last mark `big`, after the cache was emptied.
     let at_big = |overrides: &str| {
-        let mut seen = AtBig::default();
+        let mut seen = (0, 0);
+        let mut watch = |step: &Step<'_>| {
+            if step.op == (Op::Mark { tag: "big" }) {
+                let stats = [&step.stats.reserved_bytes, &step.stats.allocated_bytes];
+                seen = stats.map(|stat| stat.all().current).into();
+            }
+            Ok(())
+        };
         watched(
             preset("survivors", overrides).as_ref(),
             ("", ROOMY),
-            &mut seen,
+            &mut watch,
         );
         seen
     };
-    let AtBig(reserved, allocated) = at_big("");
+    let (reserved, allocated) = at_big("");
     assert!(reserved > 3 * allocated, "{reserved} for {allocated}");
-    let AtBig(reserved, _) = at_big("every = 1000");
+    let (reserved, _) = at_big("every = 1000");
     assert_eq!(reserved, 0, "nothing survives");
 }
 
