@@ -248,6 +248,20 @@ mod tests {
         }
     }
 
+    /// A history of at most so many entries.
+    fn ring(max_entries: usize) -> History {
+        let mut history = History::default();
+        history.start(of(max_entries));
+        history
+    }
+
+    fn of(max_entries: usize) -> HistoryOptions {
+        HistoryOptions {
+            max_entries,
+            ..HistoryOptions::default()
+        }
+    }
+
     fn sizes(history: &History) -> Vec<u64> {
         history.entries().map(|e| e.size).collect()
     }
@@ -257,10 +271,7 @@ mod tests {
         let mut history = History::default();
         history.record(entry(0), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [0; 0], "off");
-        history.start(HistoryOptions {
-            max_entries: 3,
-            ..HistoryOptions::default()
-        });
+        history.start(of(3));
         (1..=5).for_each(|size| history.record(entry(size), MempoolId::DEFAULT));
         assert_eq!(sizes(&history), [3, 4, 5]);
         assert!(history.is_wanted());
@@ -271,11 +282,7 @@ mod tests {
 
     #[test]
     fn pools_move_with_their_entries() {
-        let mut history = History::default();
-        history.start(HistoryOptions {
-            max_entries: 3,
-            ..HistoryOptions::default()
-        });
+        let mut history = ring(3);
         let (one, two) = (MempoolId(0, 1), MempoolId(2, 0));
         for (size, pool) in [(1, two), (2, one), (3, MempoolId::DEFAULT)] {
             history.record(entry(size), pool);
@@ -291,14 +298,9 @@ mod tests {
 
     #[test]
     fn an_enlarged_full_ring_has_pytorchs_order() {
-        let ring = |max_entries: usize| HistoryOptions {
-            max_entries,
-            ..HistoryOptions::default()
-        };
-        let mut history = History::default();
-        history.start(ring(3));
+        let mut history = ring(3);
         (1..=4).for_each(|size| history.record(entry(size), MempoolId::DEFAULT));
-        history.start(ring(10));
+        history.start(of(10));
         history.record(entry(5), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [2, 3, 5, 4]);
     }
@@ -340,11 +342,7 @@ mod tests {
     #[test]
     fn a_ring_has_at_least_one_entry_and_goes_round() {
         for max_entries in [0, 1, 2, 3] {
-            let mut history = History::default();
-            history.start(HistoryOptions {
-                max_entries,
-                ..HistoryOptions::default()
-            });
+            let mut history = ring(max_entries);
             for size in 1..=20 {
                 let pool = MempoolId(size % 2, 0);
                 history.record(entry(size), pool);
@@ -364,22 +362,17 @@ mod tests {
 
     #[test]
     fn entries_are_discarded_at_the_stop_and_on_request() {
-        let ring = |clear| HistoryOptions {
-            max_entries: 2,
-            clear,
-            ..HistoryOptions::default()
-        };
+        let again = |clear| HistoryOptions { clear, ..of(2) };
         let fill = |history: &mut History| {
             (1..=3).for_each(|size| history.record(entry(size), MempoolId(1, 0)));
         };
-        let mut history = History::default();
-        history.start(ring(false));
+        let mut history = ring(2);
         fill(&mut history);
-        history.start(ring(false));
+        history.start(again(false));
         assert_eq!(sizes(&history), [2, 3]);
         for restart in [|_: &mut History| {}, History::stop] {
             restart(&mut history);
-            history.start(ring(true));
+            history.start(again(true));
             assert_eq!((sizes(&history).len(), history.pools().len()), (0, 0));
             fill(&mut history);
             assert_eq!(sizes(&history), [2, 3], "the oldest is the first again");

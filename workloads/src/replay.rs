@@ -60,6 +60,13 @@ impl Observer for () {
     }
 }
 
+/// What a closure does after each operation.
+impl<F: FnMut(&Step<'_>) -> Result<(), WorkloadError>> Observer for F {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        self(step)
+    }
+}
+
 /// Two observers of the same replay.
 impl<A: Observer, B: Observer + ?Sized> Observer for (A, &mut B) {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {

@@ -224,8 +224,7 @@ impl CudaDevice {
     /// # Errors
     /// [`DriverError::NotSupported`] before CUDA 11.4, or if the device does not answer.
     pub fn graph_memory(&mut self) -> Status<PoolUsage> {
-        let answer = self.context.graph_usage(self.graph_calls()?);
-        self.note(answer)
+        self.note(self.context.graph_usage(self.graph_calls()?))
     }
 
     /// Returns the unused memory of CUDA graphs to the device.
@@ -233,8 +232,7 @@ impl CudaDevice {
     /// # Errors
     /// As [`CudaDevice::graph_memory`].
     pub fn trim_graph_memory(&mut self) -> Status {
-        let answer = self.context.trim_graphs(self.graph_calls()?);
-        self.note(answer)
+        self.note(self.context.trim_graphs(self.graph_calls()?))
     }
 
     /// Creates an event for [`CudaDevice::elapsed_ms`]. Events of [`Driver::create_event`] record no time,
@@ -254,8 +252,7 @@ impl CudaDevice {
     /// one is not complete.
     pub fn elapsed_ms(&mut self, start: EventId, end: EventId) -> Status<f32> {
         let (start, end) = (self.event(start)?, self.event(end)?);
-        let answer = self.context.elapsed_ms(start, end);
-        self.note(answer)
+        self.note(self.context.elapsed_ms(start, end))
     }
 
     /// Converts the driver's answer and remembers a fatal error.
@@ -303,8 +300,7 @@ impl Driver for CudaDevice {
     }
 
     fn memory_info(&mut self) -> Status<MemoryInfo> {
-        let answer = self.context.memory_info();
-        self.note(answer)
+        self.note(self.context.memory_info())
     }
 
     fn last_error(&mut self) -> Status {
@@ -316,8 +312,7 @@ impl Driver for CudaDevice {
     }
 
     fn malloc(&mut self, bytes: u64) -> Status<DeviceAddr> {
-        let answer = self.context.malloc(size(bytes)?);
-        let addr = DeviceAddr(self.note(answer)?);
+        let addr = DeviceAddr(self.note(self.context.malloc(size(bytes)?))?);
         self.held.allocations.insert(addr, bytes);
         Ok(addr)
     }
@@ -340,8 +335,7 @@ impl Driver for CudaDevice {
         if self.held.allocations.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
-        let answer = self.context.free(addr.0);
-        self.note(answer)?;
+        self.note(self.context.free(addr.0))?;
         self.held.allocations.remove(&addr);
         Ok(())
     }
@@ -353,37 +347,31 @@ impl Driver for CudaDevice {
 
     fn record_event(&mut self, event: EventId, stream: StreamId) -> Status {
         let (event, stream) = (self.event(event)?, self.stream(stream)?);
-        let answer = self.context.record_event(event, stream);
-        self.note(answer)
+        self.note(self.context.record_event(event, stream))
     }
 
     fn event_is_complete(&mut self, event: EventId) -> Status<bool> {
         let event = self.event(event)?;
-        let answer = self.context.event_is_complete(event);
-        self.note(answer)
+        self.note(self.context.event_is_complete(event))
     }
 
     fn wait_event(&mut self, stream: StreamId, event: EventId) -> Status {
         let (event, stream) = (self.event(event)?, self.stream(stream)?);
-        let answer = self.context.wait_event(stream, event);
-        self.note(answer)
+        self.note(self.context.wait_event(stream, event))
     }
 
     fn synchronize_event(&mut self, event: EventId) -> Status {
         let event = self.event(event)?;
-        let answer = self.context.synchronize_event(event);
-        self.note(answer)
+        self.note(self.context.synchronize_event(event))
     }
 
     fn synchronize_stream(&mut self, stream: StreamId) -> Status {
         let stream = self.stream(stream)?;
-        let answer = self.context.synchronize_stream(stream);
-        self.note(answer)
+        self.note(self.context.synchronize_stream(stream))
     }
 
     fn synchronize_device(&mut self) -> Status {
-        let answer = self.context.synchronize();
-        self.note(answer)
+        self.note(self.context.synchronize())
     }
 
     fn open_to_peer(&mut self, peer: u32) -> Status {
@@ -415,8 +403,7 @@ impl Driver for CudaDevice {
             return Ok(None);
         };
         let stream = self.stream(stream)?;
-        let answer = self.context.capture_of(calls, stream);
-        self.note(answer)
+        self.note(self.context.capture_of(calls, stream))
     }
 
     fn dependencies(&mut self, node: GraphNode) -> Status<Vec<GraphNode>> {
@@ -426,8 +413,7 @@ impl Driver for CudaDevice {
             .nodes
             .as_ref()
             .map_err(|_| DriverError::NotSupported)?;
-        let answer = self.context.dependencies(calls, node);
-        self.note(answer)
+        self.note(self.context.dependencies(calls, node))
     }
 
     /// Reads the host's clock, counted from the opening of the device.

@@ -76,44 +76,41 @@ fn fail_everywhere<T>(
     unreachable!("every call ends")
 }
 
-/// The reference on a device that breaks.
+/// The reference on a device that breaks. The call makes so many driver calls under each of [`CONFS`].
 fn break_everywhere<T>(
-    conf: &str,
+    calls: [u64; 2],
     prepare: impl Fn(&mut DynAllocator) -> T,
     call: impl Fn(&mut DynAllocator, &T) -> Result<(), Error>,
     recover: impl Fn(&mut DynAllocator, T),
-) -> u64 {
-    let build = || allocator(conf);
-    fail_everywhere(Failure::FromThenOn, build, prepare, call, recover)
+) {
+    for (conf, calls) in CONFS.into_iter().zip(calls) {
+        let build = || allocator(conf);
+        let reached = fail_everywhere(Failure::FromThenOn, build, &prepare, &call, &recover);
+        assert_eq!(reached, calls, "{conf}");
+    }
 }
 
 #[test]
 fn memory_half_allocated() {
-    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
-        let reached = break_everywhere(
-            conf,
-            |_| (),
-            |allocator, ()| malloc(allocator, 90).map(drop),
-            |allocator, ()| {
-                let addr = malloc(allocator, 90).unwrap();
-                allocator.free(addr).unwrap();
-            },
-        );
-        assert_eq!(reached, calls, "{conf}");
-    }
+    break_everywhere(
+        [1, 12],
+        |_| (),
+        |allocator, ()| malloc(allocator, 90).map(drop),
+        |allocator, ()| {
+            let addr = malloc(allocator, 90).unwrap();
+            allocator.free(addr).unwrap();
+        },
+    );
 }
 
 #[test]
 fn memory_half_allocated_behind_memory_in_use() {
-    for (conf, calls) in CONFS.into_iter().zip([1, 9]) {
-        let reached = break_everywhere(
-            conf,
-            |allocator| malloc(allocator, 30).unwrap(),
-            |allocator, _| malloc(allocator, 90).map(drop),
-            |allocator, live| allocator.free(live).unwrap(),
-        );
-        assert_eq!(reached, calls, "{conf}");
-    }
+    break_everywhere(
+        [1, 9],
+        |allocator| malloc(allocator, 30).unwrap(),
+        |allocator, _| malloc(allocator, 90).map(drop),
+        |allocator, live| allocator.free(live).unwrap(),
+    );
 }
 
 /// Also if the device fails at one call only: the error is told, even if the rest of the work succeeds.
@@ -138,51 +135,45 @@ fn memory_half_released() {
 
 #[test]
 fn events_half_recorded() {
-    for (conf, calls) in CONFS.into_iter().zip([6, 6]) {
-        let reached = break_everywhere(
-            conf,
-            |allocator| {
-                let live = malloc(allocator, 90).unwrap();
-                for stream in 1..4 {
-                    allocator
-                        .record_stream(live, StreamId::nth(stream))
-                        .unwrap();
-                }
-                live
-            },
-            |allocator, &live| allocator.free(live),
-            |allocator, live| {
-                assert_eq!(
-                    allocator.free(live),
-                    Err(Error::InvalidPointer(live)),
-                    "already freed"
-                );
-            },
-        );
-        assert_eq!(reached, calls, "{conf}");
-    }
+    break_everywhere(
+        [6, 6],
+        |allocator| {
+            let live = malloc(allocator, 90).unwrap();
+            for stream in 1..4 {
+                allocator
+                    .record_stream(live, StreamId::nth(stream))
+                    .unwrap();
+            }
+            live
+        },
+        |allocator, &live| allocator.free(live),
+        |allocator, live| {
+            assert_eq!(
+                allocator.free(live),
+                Err(Error::InvalidPointer(live)),
+                "already freed"
+            );
+        },
+    );
 }
 
 #[test]
 fn events_half_waited_for() {
-    for (conf, calls) in CONFS.into_iter().zip([4, 15]) {
-        let reached = break_everywhere(
-            conf,
-            |allocator| {
-                allocator.driver_mut().streams_mut().set_hold(true);
-                let live = malloc(allocator, 90).unwrap();
-                for stream in 1..4 {
-                    allocator
-                        .record_stream(live, StreamId::nth(stream))
-                        .unwrap();
-                }
-                allocator.free(live).unwrap();
-            },
-            |allocator, ()| allocator.empty_cache(),
-            |_, ()| {},
-        );
-        assert_eq!(reached, calls, "{conf}");
-    }
+    break_everywhere(
+        [4, 15],
+        |allocator| {
+            allocator.driver_mut().streams_mut().set_hold(true);
+            let live = malloc(allocator, 90).unwrap();
+            for stream in 1..4 {
+                allocator
+                    .record_stream(live, StreamId::nth(stream))
+                    .unwrap();
+            }
+            allocator.free(live).unwrap();
+        },
+        |allocator, ()| allocator.empty_cache(),
+        |_, ()| {},
+    );
 }
 
 /// A policy on a device whose events stay pending or not.

@@ -105,89 +105,24 @@ fn keys(value: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// `reports/snapshot.json` has the keys as PyTorch 2.11 orders them. Its times are 0.
 #[test]
 fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
     let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
     let mut allocator = PyTorch::new(device, Settings::of_release(v2(11)));
     allocator.record_history(Some(HistoryOptions::default()));
-    let addr = allocator.malloc(5 << 20, StreamId::nth(1)).unwrap();
+    allocator.malloc(5 << 20, StreamId::nth(1)).unwrap();
     assert!(allocator.malloc(80 << 20, StreamId::DEFAULT).is_err());
-    let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
-
+    let mut snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
+    for entry in snapshot["device_traces"][0].as_array_mut().unwrap() {
+        entry["time_us"] = 0.into();
+    }
+    let found = serde_json::to_string_pretty(&snapshot).unwrap();
     assert_eq!(
-        keys(&snapshot),
-        [
-            "segments",
-            "device_traces",
-            "allocator_settings",
-            "external_annotations"
-        ]
+        found,
+        include_str!("reports/snapshot.json").trim_end(),
+        "{found}"
     );
-    let segment = &snapshot["segments"][0];
-    assert_eq!(
-        keys(segment),
-        [
-            "device",
-            "address",
-            "total_size",
-            "allocated_size",
-            "active_size",
-            "requested_size",
-            "stream",
-            "segment_type",
-            "segment_pool_id",
-            "is_expandable",
-            "frames",
-            "blocks"
-        ]
-    );
-    assert_eq!(segment["address"], addr.0);
-    assert_eq!(segment["stream"], 0x1000);
-    assert_eq!(segment["segment_type"], "large");
-    assert_eq!(segment["segment_pool_id"], serde_json::json!([0, 0]));
-    let blocks = segment["blocks"].as_array().unwrap();
-    let states: Vec<&Value> = blocks.iter().map(|block| &block["state"]).collect();
-    assert_eq!(states, ["active_allocated", "inactive"]);
-    assert_eq!(
-        keys(&blocks[0]),
-        ["address", "size", "requested_size", "state", "frames"]
-    );
-
-    let trace = snapshot["device_traces"][0].as_array().unwrap();
-    let actions: Vec<&Value> = trace.iter().map(|entry| &entry["action"]).collect();
-    assert_eq!(actions, ["segment_alloc", "alloc", "oom"]);
-    let rest = [
-        "size",
-        "stream",
-        "time_us",
-        "compile_context",
-        "user_metadata",
-    ];
-    assert_eq!(keys(&trace[1])[..2], ["action", "addr"]);
-    assert_eq!(keys(&trace[2])[..2], ["action", "device_free"]);
-    assert_eq!(keys(&trace[2])[2..], rest);
-    assert_eq!(trace[2]["device_free"], 44 << 20);
-
-    let settings = &snapshot["allocator_settings"];
-    assert_eq!(
-        keys(settings),
-        [
-            "PYTORCH_CUDA_ALLOC_CONF",
-            "max_split_size",
-            "garbage_collection_threshold",
-            "expandable_segments",
-            "pinned_num_register_threads",
-            "release_lock_on_cudamalloc",
-            "pinned_use_cuda_host_register",
-            "graph_capture_record_stream_reuse",
-            "roundup_power2_divisions"
-        ]
-    );
-    assert_eq!(settings["max_split_size"], -1);
-    let divisions = keys(&settings["roundup_power2_divisions"]);
-    assert_eq!((divisions[0], divisions[15]), ("1", "32768"));
-    assert_eq!(snapshot["external_annotations"], serde_json::json!([]));
-
     let last = allocator.history().last().unwrap();
     assert_eq!((last.action, last.size), (Action::Snapshot, 5 << 20));
 }

@@ -11,7 +11,7 @@
 use anyhow::ensure;
 use coalesce_alloc::driver::GRANULARITY;
 use coalesce_workloads::op::WorkloadError;
-use coalesce_workloads::replay::{Observer, Outcome, Step};
+use coalesce_workloads::replay::{Outcome, Step};
 
 use crate::measure::capacity::ROOMY;
 use crate::measure::cell::Cell;
@@ -197,25 +197,18 @@ fn pages(bytes: u64) -> u64 {
 /// # Errors
 /// As [`Cell::run`].
 pub fn fits(cell: &Cell<'_>, capacity: u64) -> anyhow::Result<bool> {
-    let mut watch = UntilFailure { failed: false };
-    match cell.on(capacity).run(&mut watch) {
-        Ok(_) => Ok(true),
-        Err(_) if watch.failed => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-struct UntilFailure {
-    failed: bool,
-}
-
-impl Observer for UntilFailure {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if step.outcome == Outcome::OutOfMemory {
-            self.failed = true;
+    let mut failed = false;
+    let mut watch = |step: &Step<'_>| {
+        failed |= step.outcome == Outcome::OutOfMemory;
+        if failed {
             return Err(WorkloadError::Stopped("out of memory".to_owned()));
         }
         Ok(())
+    };
+    match cell.on(capacity).run(&mut watch) {
+        Ok(_) => Ok(true),
+        Err(_) if failed => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,56 +4,31 @@
 //! `traces/expected.csv` holds the results of the real binary; see the README there. The last column
 //! is a digest of every address it returned.
 
-use std::fmt::Write;
 use std::sync::Mutex;
 
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
-use coalesce_workloads::op::{Op, Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Outcome, Step, replay};
+use coalesce_workloads::op::{Op, Workload};
+use coalesce_workloads::replay::{Outcome, Step, replay};
 use sha2::{Digest, Sha256};
 
 use crate::common::{allocator, traces};
 
-/// Hashes the lines that the oracle prints for allocations and for skipped frees.
-#[derive(Default)]
-struct Decisions {
-    hash: Sha256,
-    line: String,
-}
-
-impl Observer for Decisions {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        self.line.clear();
-        let line = &mut self.line;
-        match (step.op, step.outcome) {
-            (Op::Malloc { id, .. }, Outcome::Placed(addr)) => writeln!(line, "A {id} {addr}"),
-            (Op::Malloc { id, .. }, _) => writeln!(line, "oom {id}"),
-            (Op::Free { id }, Outcome::Skipped) => writeln!(line, "skip f {id}"),
-            (Op::RecordStream { id, .. }, Outcome::Skipped) => writeln!(line, "skip r {id}"),
-            _ => return Ok(()),
-        }
-        .unwrap();
-        self.hash.update(&self.line);
-        Ok(())
-    }
-}
-
-impl Decisions {
-    /// The first 16 hexadecimal digits.
-    fn digest(self) -> String {
-        let bytes = self.hash.finalize();
-        bytes[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
-    }
-}
-
 /// The results of this allocator, in the columns of `expected.csv`.
 fn row(trace: &dyn Workload, conf: &str, capacity: u64) -> Vec<String> {
     let mut allocator = allocator(conf, capacity);
-    let mut decisions = Decisions::default();
+    // Hashes the lines that the oracle prints for allocations and for skipped frees.
+    let mut hash = Sha256::new();
+    let mut decisions = |step: &Step<'_>| {
+        hash.update(match (step.op, step.outcome) {
+            (Op::Malloc { id, .. }, Outcome::Placed(addr)) => format!("A {id} {addr}\n"),
+            (Op::Malloc { id, .. }, _) => format!("oom {id}\n"),
+            (Op::Free { id }, Outcome::Skipped) => format!("skip f {id}\n"),
+            (Op::RecordStream { id, .. }, Outcome::Skipped) => format!("skip r {id}\n"),
+            _ => String::new(),
+        });
+        Ok(())
+    };
     let tally = replay(trace, &mut allocator, &mut decisions).unwrap();
     let measures = Measures::of(allocator.stats());
     let mut row = vec![trace.name().to_owned(), conf.to_owned()];
@@ -73,7 +48,13 @@ fn row(trace: &dyn Workload, conf: &str, capacity: u64) -> Vec<String> {
         tally.skipped_frees,
     ];
     row.extend(figures.map(|figure| figure.to_string()));
-    row.push(decisions.digest());
+    let digest = hash.finalize();
+    row.push(
+        digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+    );
     row
 }
 

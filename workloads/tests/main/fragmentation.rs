@@ -1,63 +1,28 @@
 //! Each pattern of fragmentation has the effect that it documents.
 
 use coalesce_workloads::families::fragmentation::Adversary;
-use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Step};
+use coalesce_workloads::op::{Answer, Op, Workload};
+use coalesce_workloads::replay::Step;
 
+use crate::cases;
 use crate::common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
 
 const CONFS: [&str; 2] = ["", EXPANDABLE];
 
-/// Peak reserved, in MiB.
-fn reserved(name: &str, overrides: &str, conf: &str) -> u64 {
-    measured(preset(name, overrides).as_ref(), conf).peak_reserved_bytes / MIB
-}
-
-/// Peak requested, in MiB.
-fn requested(name: &str, overrides: &str) -> u64 {
-    measured(preset(name, overrides).as_ref(), "").peak_requested_bytes / MIB
-}
-
 #[test]
-fn ping_pong_reserves_memory_for_both_phases() {
-    assert_eq!(requested("phases_ping_pong", ""), 720);
-    assert_eq!(
-        CONFS.map(|conf| reserved("phases_ping_pong", "", conf)),
-        [1440, 720]
-    );
-}
-
-#[test]
-fn a_then_b_differs_from_b_then_a() {
-    let both = ["phases_a_then_b", "phases_b_then_a"];
-    assert_eq!(both.map(|name| requested(name, "")), [720, 720]);
-    assert_eq!(both.map(|name| reserved(name, "", "")), [1440, 720]);
-    assert_eq!(both.map(|name| reserved(name, "", EXPANDABLE)), [720, 720]);
-}
-
-#[test]
-fn waste_of_a_comb_grows_with_the_square_of_its_rounds() {
-    for conf in CONFS {
-        let [few, many] = [7, 14].map(|rounds| {
-            let rounds = format!("rounds = {rounds}");
-            reserved("comb", &rounds, conf) - requested("comb", &rounds)
-        });
-        assert!(many > 3 * few, "'{conf}': {few} MiB, {many} MiB");
-    }
-}
-
-#[test]
-fn freed_buffers_never_fit_the_next_doubling() {
-    for conf in CONFS {
-        assert!(
-            reserved("growth_doubling", "", conf) >= 2047,
-            "the sum of all sizes"
-        );
-        // Growing by half each time, they do if the freed buffers can be coalesced.
-        let all: u64 = sizes(preset("growth_doubling", "percent = 150\nrounds = 1").as_ref());
-        let half_more = reserved("growth_doubling", "percent = 150", conf);
-        assert_eq!(half_more < all / MIB, conf == EXPANDABLE, "{half_more}");
-    }
+fn patterns_need_the_recorded_memory() {
+    cases::check("tests/cases/fragmentation.txt", |line| {
+        let (name, overrides) = line.split_once(' ').unwrap_or((line, ""));
+        let program = preset(name, overrides);
+        let [plain, expandable] = CONFS.map(|conf| measured(program.as_ref(), conf));
+        format!(
+            "requests {} of {}, reserves {} or {}",
+            plain.peak_requested_bytes / MIB,
+            sizes(program.as_ref()) / MIB,
+            plain.peak_reserved_bytes / MIB,
+            expandable.peak_reserved_bytes / MIB
+        )
+    });
 }
 
 /// Bytes of all allocations together.
@@ -75,51 +40,27 @@ fn sizes(workload: &dyn Workload) -> u64 {
 }
 
 #[test]
-fn staircase_reserves_thirty_times_its_peak_without_expandable_segments() {
-    let peak = requested("growth_staircase", "");
-    let [fixed, expandable] = CONFS.map(|conf| reserved("growth_staircase", "", conf));
-    assert!(
-        fixed > 30 * peak && expandable < peak * 5 / 4,
-        "{fixed}, {expandable} for {peak}"
-    );
-}
-
-#[test]
-fn sawtooth_reserves_more_with_each_tooth() {
-    let peak = requested("sawtooth", "");
-    assert!((1900..=2048).contains(&peak), "{peak}");
-    let [one, all] = [1, 40].map(|teeth| reserved("sawtooth", &format!("teeth = {teeth}"), ""));
-    assert!(one <= peak * 21 / 20 && all > 2 * peak, "{one}, {all}");
-}
-
-/// Reserved and allocated bytes at the last mark `big`, after the cache was emptied.
-#[derive(Default)]
-struct AtBig(i64, i64);
-
-impl Observer for AtBig {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if step.op == (Op::Mark { tag: "big" }) {
-            self.0 = step.stats.reserved_bytes.all().current;
-            self.1 = step.stats.allocated_bytes.all().current;
-        }
-        Ok(())
-    }
-}
-
-#[test]
 fn survivors_pin_memory_that_empty_cache_would_return() {
+    // Reserved and allocated bytes at the last mark `big`, after the cache was emptied.
     let at_big = |overrides: &str| {
-        let mut seen = AtBig::default();
+        let mut seen = (0, 0);
+        let mut watch = |step: &Step<'_>| {
+            if step.op == (Op::Mark { tag: "big" }) {
+                let stats = [&step.stats.reserved_bytes, &step.stats.allocated_bytes];
+                seen = stats.map(|stat| stat.all().current).into();
+            }
+            Ok(())
+        };
         watched(
             preset("survivors", overrides).as_ref(),
             ("", ROOMY),
-            &mut seen,
+            &mut watch,
         );
         seen
     };
-    let AtBig(reserved, allocated) = at_big("");
+    let (reserved, allocated) = at_big("");
     assert!(reserved > 3 * allocated, "{reserved} for {allocated}");
-    let AtBig(reserved, _) = at_big("every = 1000");
+    let (reserved, _) = at_big("every = 1000");
     assert_eq!(reserved, 0, "nothing survives");
 }
 

@@ -11,7 +11,7 @@ use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_workloads::lifetimes;
 use coalesce_workloads::limited::Limited;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Outcome, Step, replay};
+use coalesce_workloads::replay::{Outcome, Step, replay};
 use proptest::prelude::*;
 
 use crate::common::{EXPANDABLE, GIB, MIB};
@@ -98,15 +98,6 @@ struct Watch {
     outcomes: Vec<Outcome>,
 }
 
-impl Observer for Watch {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let reserved = step.stats.reserved_bytes.all().current;
-        self.reserved.push(reserved.cast_unsigned());
-        self.outcomes.push(step.outcome);
-        Ok(())
-    }
-}
-
 impl Watch {
     fn failures(&self) -> usize {
         let failed = |outcome: &&Outcome| **outcome == Outcome::OutOfMemory;
@@ -126,9 +117,15 @@ fn build(name: &str, workload: &dyn Workload, capacity: u64) -> Boxed {
     }
 }
 
-fn watched(workload: &dyn Workload, mut allocator: Boxed) -> Watch {
+fn watched(workload: &dyn Workload, allocator: &mut impl Allocator<Driver = SimDevice>) -> Watch {
     let mut watch = Watch::default();
-    replay(workload, &mut allocator, &mut watch).unwrap();
+    let mut note = |step: &Step<'_>| {
+        let reserved = step.stats.reserved_bytes.all().current;
+        watch.reserved.push(reserved.cast_unsigned());
+        watch.outcomes.push(step.outcome);
+        Ok(())
+    };
+    replay(workload, allocator, &mut note).unwrap();
     allocator.check().unwrap();
     watch
 }
@@ -152,7 +149,7 @@ proptest! {
     #[test]
     fn no_policy_reserves_beyond_the_limit(program in programs()) {
         for policy in POLICIES {
-            let watch = watched(&program, build(policy.name, &program, CAPACITY));
+            let watch = watched(&program, &mut build(policy.name, &program, CAPACITY));
             let (mut limit, mut before) = (u64::MAX, 0);
             for (step, &reserved) in program.0.iter().zip(&watch.reserved) {
                 if let Do::Limit(bytes) = step {
@@ -177,8 +174,7 @@ proptest! {
                     PyTorch::new(SimDevice::new(&SimConfig::with_capacity(CAPACITY)), settings)
                 };
                 let mut replayed = new();
-                let mut watch = Watch::default();
-                replay(&program, &mut replayed, &mut watch).unwrap();
+                let watch = watched(&program, &mut replayed);
                 let (mut direct, mut live, mut requests) = (new(), BTreeMap::new(), 0);
                 for (step, outcome) in program.0.iter().zip(&watch.outcomes) {
                     match *step {
@@ -221,8 +217,8 @@ proptest! {
         let program = start(program.0);
         let limited = Limited { workload: &program, limit: Some(most) };
         for policy in ["pytorch", "cupy", "gmlake"] {
-            let expected = watched(&lowered, build(policy, &lowered, CAPACITY));
-            prop_assert_eq!(watched(&limited, build(policy, &program, CAPACITY)), expected);
+            let expected = watched(&lowered, &mut build(policy, &lowered, CAPACITY));
+            prop_assert_eq!(watched(&limited, &mut build(policy, &program, CAPACITY)), expected);
         }
     }
 }
@@ -231,7 +227,7 @@ proptest! {
 fn a_limit_that_falls_and_rises_refuses_requests_in_between_only() {
     let program = falling_and_rising();
     for policy in POLICIES {
-        let watch = watched(&program, build(policy.name, &program, CAPACITY));
+        let watch = watched(&program, &mut build(policy.name, &program, CAPACITY));
         let at = |outcome: Outcome| {
             let found = watch
                 .outcomes
@@ -260,7 +256,7 @@ fn a_limit_that_falls_and_rises_refuses_requests_in_between_only() {
                 .copied()
                 .collect(),
         );
-        let watch = watched(&without, build(policy.name, &without, CAPACITY));
+        let watch = watched(&without, &mut build(policy.name, &without, CAPACITY));
         assert_eq!(watch.failures(), 0, "{}", policy.name);
     }
 }
@@ -272,8 +268,8 @@ fn a_limit_from_the_start_is_a_smaller_device() {
     let limited = Program([vec![Do::Limit(Some(bytes))], steps.clone()].concat());
     let plain = Program(steps);
     for policy in AS_REQUESTED {
-        let watch = watched(&limited, build(policy, &limited, CAPACITY));
-        let smaller = watched(&plain, build(policy, &plain, bytes));
+        let watch = watched(&limited, &mut build(policy, &limited, CAPACITY));
+        let smaller = watched(&plain, &mut build(policy, &plain, bytes));
         assert_eq!(watch.outcomes[1..], smaller.outcomes, "{policy}");
         assert_eq!(watch.reserved[1..], smaller.reserved, "{policy}");
         assert!(smaller.failures() > 0, "{policy}");

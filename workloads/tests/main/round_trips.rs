@@ -16,8 +16,8 @@ use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::formats::{Device, FileContent, open};
-use coalesce_workloads::op::{Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Outcome, Step, Tally, replay};
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::replay::{Outcome, Step, Tally, replay};
 use coalesce_workloads::start;
 use serde_json::Map;
 
@@ -36,25 +36,16 @@ struct Shown {
     reserved: Vec<i64>,
 }
 
-#[derive(Default)]
-struct Watch {
-    outcomes: Vec<Outcome>,
-    reserved: Vec<i64>,
-}
-
-impl Observer for Watch {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        self.outcomes.push(step.outcome);
-        self.reserved.push(step.stats.reserved_bytes.all().current);
-        Ok(())
-    }
-}
-
 fn shown<A>(workload: &dyn Workload, mut allocator: A) -> Shown
 where
     A: Allocator<Driver = SimDevice>,
 {
-    let mut watch = Watch::default();
+    let (mut outcomes, mut reserved) = (Vec::new(), Vec::new());
+    let mut watch = |step: &Step<'_>| {
+        outcomes.push(step.outcome);
+        reserved.push(step.stats.reserved_bytes.all().current);
+        Ok(())
+    };
     let tally = replay(workload, &mut allocator, &mut watch)
         .unwrap_or_else(|error| panic!("{}: {error:?}", workload.name()));
     allocator.check().unwrap();
@@ -63,8 +54,8 @@ where
         stats: allocator.stats().clone(),
         calls: allocator.driver().counts().clone(),
         segments: allocator.segments(),
-        outcomes: watch.outcomes,
-        reserved: watch.reserved,
+        outcomes,
+        reserved,
     }
 }
 

@@ -45,11 +45,8 @@ fn neighbours_force_retries() {
 
 fn largest_batch(overrides: &str, device: (&str, u64)) -> u64 {
     let mut answer = LargestBatch::default();
-    watched(
-        preset("batch_probe", overrides).as_ref(),
-        device,
-        &mut answer,
-    );
+    let probe = preset("batch_probe", overrides);
+    watched(probe.as_ref(), device, &mut answer);
     answer.batch.unwrap()
 }
 

@@ -15,20 +15,20 @@ use coalesce_alloc::error::Error;
 use coalesce_alloc::pytorch::share::Shareable;
 use coalesce_alloc::settings::Settings;
 
-use crate::machine::{Machine, counters, current_context, device, set_capturing};
+use crate::machine::{Machine, counters, current_context, device, on_device, set_capturing};
 
 const GIB: u64 = 1 << 30;
 const PAGE: u64 = GRANULARITY;
 
 #[test]
 fn a_device_reports_its_properties() {
-    let machine = Machine::with(&[
+    Machine::with(&[
         ("FAKE_TOTAL_BYTES", "24G"),
         ("FAKE_FOREIGN_BYTES", "1G"),
         ("FAKE_DRIVER_VERSION", "12080"),
         ("FAKE_CC", "8.6"),
-    ]);
-    machine.run(|| {
+    ])
+    .run(|| {
         assert_eq!(CudaDevice::count(), Ok(1));
         let mut device = device();
         assert_eq!(device.ordinal(), 0);
@@ -48,9 +48,7 @@ fn a_device_reports_its_properties() {
 
 #[test]
 fn memory_is_allocated_and_freed() {
-    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_TOTAL_BYTES", "64M")], |mut device| {
         let addr = device.malloc(40 << 20).unwrap();
         assert_eq!(device.memory_info().unwrap().free, 24 << 20);
         assert_eq!(device.malloc(40 << 20), Err(DriverError::OutOfMemory));
@@ -78,9 +76,7 @@ fn memory_is_allocated_and_freed() {
 
 #[test]
 fn addresses_and_memory_are_separate() {
-    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_TOTAL_BYTES", "64M")], |mut device| {
         let memory = device.virtual_memory().unwrap();
         let kind = HandleKind::FileDescriptor;
         let base = memory.reserve(GIB).unwrap();
@@ -112,8 +108,7 @@ fn addresses_and_memory_are_separate() {
 
 #[test]
 fn memory_for_other_processes_is_named_until_it_is_released() {
-    Machine::with(&[("FAKE_FABRIC", "1")]).run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_FABRIC", "1")], |mut device| {
         for kind in [HandleKind::FileDescriptor, HandleKind::Fabric] {
             let base = device.reserve(PAGE).unwrap();
             let handle = device.create(PAGE, kind).unwrap();
@@ -184,9 +179,7 @@ fn the_reference_shares_whole_segments_and_the_pages_of_a_block() {
 
 #[test]
 fn events_follow_their_streams() {
-    let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_HOLD_EVENTS", "1")], |mut device| {
         let [a, b] = [0; 2].map(|_| device.create_event().unwrap());
         assert_eq!(device.event_is_complete(a), Ok(true), "never recorded");
         let (first, second) = (StreamId::nth(1), StreamId::nth(2));
@@ -215,9 +208,7 @@ fn events_follow_their_streams() {
 
 #[test]
 fn timed_events_measure_time() {
-    let machine = Machine::with(&[]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[], |mut device| {
         let [start, end] = [0; 2].map(|_| device.create_timed_event().unwrap());
         device.record_event(start, StreamId::DEFAULT).unwrap();
         device.record_event(end, StreamId::DEFAULT).unwrap();
@@ -230,8 +221,7 @@ fn timed_events_measure_time() {
 
 #[test]
 fn streams_can_be_native_handles() {
-    let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_HOLD_EVENTS", "1")]).run(|| {
         let mut owner = device();
         // SAFETY: the test uses only the default stream, which always exists.
         let native = unsafe { NativeStreams::promised() };
@@ -256,9 +246,7 @@ fn streams_can_be_native_handles() {
 
 #[test]
 fn the_pool_follows_stream_order() {
-    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_TOTAL_BYTES", "1G")], |mut device| {
         let pool = device.stream_ordered().unwrap();
         pool.set_pool(PoolSettings {
             release_threshold: u64::MAX,
@@ -306,8 +294,7 @@ fn the_pool_follows_stream_order() {
 
 #[test]
 fn calls_to_the_pool_are_counted_and_logged() {
-    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]).run(|| {
         let mut device = Tap::over(device(), Instruments::new(Costs::default(), 0));
         device.set_logging(true);
         let stream = StreamId::nth(1);
@@ -338,9 +325,7 @@ fn calls_to_the_pool_are_counted_and_logged() {
 
 #[test]
 fn reads_return_what_was_written() {
-    let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_MEMORY", "1")], |mut device| {
         let addr = device.malloc(2 * PAGE).unwrap();
         let stream = StreamId::nth(1);
         device.fill_words(addr, 0x0403_0201, 2, stream).unwrap();
@@ -355,9 +340,7 @@ fn reads_return_what_was_written() {
 
 #[test]
 fn only_allocated_memory_can_be_written_or_read() {
-    let machine = Machine::with(&[]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[], |mut device| {
         let addr = device.malloc(PAGE).unwrap();
         let invalid = Err(DriverError::InvalidValue);
         let stream = StreamId::DEFAULT;
@@ -377,8 +360,7 @@ fn only_allocated_memory_can_be_written_or_read() {
 
 #[test]
 fn devices_are_independent() {
-    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_TOTAL_BYTES", "1G")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_TOTAL_BYTES", "1G")]).run(|| {
         assert_eq!(CudaDevice::count(), Ok(3));
         let open = |ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered);
         let beyond = open(3).map(drop);
@@ -431,24 +413,21 @@ fn access_given() -> [u64; 4] {
 
 #[test]
 fn mappings_are_opened_to_peers_once() {
-    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2"), ("FAKE_PEERS", "1")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_DEVICE_COUNT", "2"), ("FAKE_PEERS", "1")]).run(|| {
         assert_eq!(access_given(), [1, 2, 2, 3]);
     });
 }
 
 #[test]
 fn devices_without_peer_access_are_no_peers() {
-    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_DEVICE_COUNT", "2")]).run(|| {
         assert_eq!(access_given(), [1, 1, 1, 2]);
     });
 }
 
 #[test]
 fn calls_leave_the_current_context_unchanged() {
-    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_DEVICE_COUNT", "2")]).run(|| {
         let [mut first, mut second] =
             [0, 1].map(|ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered).unwrap());
         let before = current_context();
@@ -489,8 +468,7 @@ fn use_everything(device: &mut CudaDevice) {
 
 #[test]
 fn a_dropped_device_returns_everything() {
-    let machine = Machine::with(&[]);
-    machine.run(|| {
+    Machine::with(&[]).run(|| {
         let mut witness = device();
         let free = witness.memory_info().unwrap().free;
         let mut device = device();
@@ -512,8 +490,7 @@ fn a_dropped_device_returns_everything() {
 
 #[test]
 fn an_unused_device_can_be_dropped() {
-    let machine = Machine::with(&[]);
-    machine.run(|| {
+    Machine::with(&[]).run(|| {
         for _ in 0..3 {
             drop(device());
         }
@@ -523,9 +500,7 @@ fn an_unused_device_can_be_dropped() {
 
 #[test]
 fn a_device_sees_whether_the_current_stream_is_captured() {
-    let machine = Machine::with(&[]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[], |mut device| {
         assert!(!device.is_capturing());
         set_capturing(true);
         assert!(device.is_capturing());

@@ -7,7 +7,7 @@ use coalesce_alloc::driver::{Driver, DriverError, HandleKind, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::registry;
 
-use crate::machine::{Machine, counters, device};
+use crate::machine::{Machine, counters, device, on_device};
 
 const PAGE: u64 = 2 << 20;
 
@@ -31,8 +31,7 @@ fn a_missing_driver_is_reported() {
 
 #[test]
 fn a_missing_device_is_reported() {
-    let machine = Machine::with(&[("FAKE_NO_DEVICE", "1")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_NO_DEVICE", "1")]).run(|| {
         assert_eq!(CudaDevice::count(), Err(CudaError::NoDevice));
         assert_eq!(refusal(), CudaError::NoDevice);
     });
@@ -78,8 +77,7 @@ fn virtual_memory_is_optional() {
         assert!(error.contains("cuMemAddressReserve"), "{error}");
         without_virtual_memory(device);
     });
-    Machine::with(&[("FAKE_NO_VMM", "1")]).run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_NO_VMM", "1")], |mut device| {
         assert!(device.virtual_memory().is_none());
         let expected = CudaError::NoVirtualMemory {
             device: device.name().to_owned(),
@@ -145,9 +143,7 @@ fn a_device_that_fails_to_open_reports_the_call() {
 
 #[test]
 fn unknown_codes_are_reported() {
-    let machine = Machine::with(&[("FAKE_FAIL", "cuMemAlloc_v2:9999:2")]);
-    machine.run(|| {
-        let mut device = device();
+    on_device(&[("FAKE_FAIL", "cuMemAlloc_v2:9999:2")], |mut device| {
         let addr = device.malloc(PAGE).unwrap();
         let Err(DriverError::Failed(text)) = device.malloc(PAGE) else {
             panic!("this call fails");
@@ -243,16 +239,14 @@ fn everything(device: &mut CudaDevice) -> Result<(), DriverError> {
 
 #[test]
 fn no_call_fails_without_injected_failures() {
-    let machine = Machine::with(&[]);
-    machine.run(|| {
+    Machine::with(&[]).run(|| {
         assert_eq!(everything(&mut device()), Ok(()));
     });
 }
 
 #[test]
 fn a_broken_device_reports_its_error() {
-    let machine = Machine::with(&[("FAKE_FAIL", "cuEventQuery:700")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_FAIL", "cuEventQuery:700")]).run(|| {
         let mut allocator = registry::build("pytorch", device(), "").unwrap();
         let addr = allocator.malloc(PAGE, StreamId::DEFAULT).unwrap();
         allocator.record_stream(addr, StreamId::nth(1)).unwrap();

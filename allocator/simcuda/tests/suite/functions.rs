@@ -17,11 +17,9 @@ const INVALID_VALUE: i32 = 1;
 const INVALID_IMAGE: i32 = 200;
 const INVALID_CONTEXT: i32 = 201;
 const FILE_NOT_FOUND: i32 = 301;
-const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;
 const NOT_READY: i32 = 600;
 const ILLEGAL_ADDRESS: i32 = 700;
-const NOT_SUPPORTED: i32 = 801;
 
 /// Initializes the driver and makes the context of the first device current.
 fn begin() {

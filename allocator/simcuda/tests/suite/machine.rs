@@ -65,7 +65,10 @@ impl<'a> Machine<'a> {
     /// Runs `scenario`, a closure of the calling test, in a child process with this driver. The process
     /// ends with the scenario.
     pub fn run<F: FnOnce()>(&self, scenario: F) {
-        let test = test_name::<F>();
+        self.run_as(test_name::<F>(), scenario);
+    }
+
+    fn run_as(&self, test: &'static str, scenario: impl FnOnce()) {
         let id = format!("{test} {:?} {:?}", self.driver, self.variables);
         match env::var(CHILD) {
             Ok(child) if child == id => {
@@ -117,6 +120,11 @@ fn test_name<F>() -> &'static str {
     let closure = std::any::type_name::<F>();
     let test = closure.split("::{{closure}}").next().unwrap();
     test.split_once("::").unwrap().1
+}
+
+/// Runs a scenario with the first device of a machine with these variables.
+pub fn on_device<F: FnOnce(CudaDevice)>(variables: &[(&str, &str)], scenario: F) {
+    Machine::with(variables).run_as(test_name::<F>(), || scenario(device()));
 }
 
 /// The first device, with numbered streams.

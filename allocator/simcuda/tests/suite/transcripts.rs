@@ -3,12 +3,14 @@
 //! A case (`== TITLE`) has environment variables (`FAKE_HOLD_EVENTS=1`) and calls, one in each line, as a program that
 //! loads `libcuda.so.1` makes them. What is indented below a call is its status, if it failed, and the values that it
 //! wrote. An argument is a number (`9MiB`, `-1`), a value written before (`addr`, `addr+512`), a place for 8 bytes
-//! (`&addr`), for 4 (`&i:count`) or for a float (`&f:ms`), a place of several words (`[1 1 1 0]`, of 4 bytes each), or
-//! `null`. `&i:mode=2` is a place that has 2 before the call. A value that an older variable has is written as its name.
+//! (`&addr`), for 4 (`&i:count`) or for a float (`&f:ms`), a place of several words (`[1 1 1 0]`, of 4 bytes each), a name
+//! (`"gemm"`), or `null`. `&i:mode=2` is a place that has 2 before the call, and `*handle` one that has what a call wrote. A
+//! value that an older variable has is written as its name.
 //!
 //! `COALESCE_RECORD=1` writes what the calls do today: read the difference before you commit it.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
 
 use coalesce_alloc::bytes;
@@ -40,6 +42,7 @@ struct Program {
     /// The names of variables by age.
     names: Vec<String>,
     arrays: Vec<Vec<i32>>,
+    texts: Vec<CString>,
 }
 
 impl Program {
@@ -90,6 +93,15 @@ impl Program {
             room[0] = before;
             places.push((name.to_owned(), width, before));
             return room.as_mut_ptr().expose_provenance() as u64;
+        }
+        if let Some(name) = text.strip_prefix('*') {
+            let room = self.variables.get_mut(name).expect("a place");
+            return room.as_mut_ptr().expose_provenance() as u64;
+        }
+        if let Some(name) = text.strip_prefix('"') {
+            let name = CString::new(name.trim_end_matches('"')).unwrap();
+            self.texts.push(name);
+            return self.texts.last().unwrap().as_ptr().expose_provenance() as u64;
         }
         if let Some(words) = text.strip_prefix('[') {
             let mut words: Vec<i32> = words

@@ -129,8 +129,7 @@ fn the_same_policy_with_stream_safety_passes() {
 
 #[test]
 fn overlapping_blocks_are_caught_by_their_shared_words() {
-    let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_MEMORY", "1")]).run(|| {
         let allocator = Managed::new("tested", Overlapping::default(), device());
         let mut allocator = Verified::new(allocator);
         let sizes = [MIB, MIB, 512];
@@ -203,8 +202,7 @@ fn all_registered_policies_pass() {
 /// More blocks than the device checks at a time.
 #[test]
 fn any_number_of_blocks_is_checked() {
-    let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
-    machine.run(|| {
+    Machine::with(&[("FAKE_MEMORY", "1")]).run(|| {
         let blocks = CudaDevice::CHECKS as u64 + 1000;
         let verdict = use_on_side_stream(IgnoresStreams::default(), blocks);
         assert_eq!((verdict.blocks, verdict.corrupt), (blocks, 0));

@@ -30,8 +30,7 @@ impl CudaDevice {
     /// [`DriverError::InvalidValue`] if the code contains a zero byte; the driver's error if it is invalid.
     pub fn load_module(&mut self, ptx: &str) -> Status<ModuleId> {
         let ptx = CString::new(ptx).map_err(|_| DriverError::InvalidValue)?;
-        let answer = self.context.load_module(&ptx);
-        let module = self.note(answer)?;
+        let module = self.note(self.context.load_module(&ptx))?;
         self.modules.push(module);
         Ok(ModuleId(self.modules.len() - 1))
     }
@@ -48,8 +47,7 @@ impl CudaDevice {
             .get(module.0)
             .copied()
             .ok_or(DriverError::InvalidValue)?;
-        let answer = self.context.kernel(module, &name);
-        let kernel = self.note(answer)?;
+        let kernel = self.note(self.context.kernel(module, &name))?;
         self.kernels.push(kernel);
         Ok(KernelId(self.kernels.len() - 1))
     }
@@ -93,8 +91,7 @@ impl CudaDevice {
     ) -> Status {
         self.ensure_held(addr, bytes)?;
         let stream = self.stream(stream)?;
-        let answer = self.context.fill_bytes(addr.0, byte, size(bytes)?, stream);
-        self.note(answer)
+        self.note(self.context.fill_bytes(addr.0, byte, size(bytes)?, stream))
     }
 
     /// Sets `count` words of 4 bytes from `addr`, a multiple of 4, to `word`, as work of a stream.
@@ -110,8 +107,7 @@ impl CudaDevice {
     ) -> Status {
         self.ensure_held(addr, count.saturating_mul(4))?;
         let stream = self.stream(stream)?;
-        let answer = self.context.fill_words(addr.0, word, size(count)?, stream);
-        self.note(answer)
+        self.note(self.context.fill_words(addr.0, word, size(count)?, stream))
     }
 
     /// Reads memory at `addr`. Waits for the default stream only.
@@ -120,8 +116,7 @@ impl CudaDevice {
     /// As [`CudaDevice::fill_bytes`].
     pub fn read(&mut self, addr: DeviceAddr, to: &mut [u8]) -> Status {
         self.ensure_held(addr, to.len() as u64)?;
-        let answer = self.context.copy_to_host(to, addr.0);
-        self.note(answer)
+        self.note(self.context.copy_to_host(to, addr.0))
     }
 
     /// Writes memory at `addr`. Waits for the default stream only.
@@ -130,8 +125,7 @@ impl CudaDevice {
     /// As [`CudaDevice::fill_bytes`].
     pub fn write(&mut self, addr: DeviceAddr, from: &[u8]) -> Status {
         self.ensure_held(addr, from.len() as u64)?;
-        let answer = self.context.copy_to_device(addr.0, from);
-        self.note(answer)
+        self.note(self.context.copy_to_device(addr.0, from))
     }
 
     /// Checks that a range is allocated from this device.

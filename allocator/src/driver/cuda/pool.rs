@@ -21,8 +21,7 @@ impl CudaDevice {
         if let Some(pool) = self.pool {
             return Ok(pool);
         }
-        let answer = self.pool_calls()?.create();
-        let pool = self.note(answer)?;
+        let pool = self.note(self.pool_calls()?.create())?;
         self.pool = Some(pool);
         self.open_pool_to_peers()?;
         Ok(pool)
@@ -33,8 +32,7 @@ impl CudaDevice {
         let Some(pool) = self.pool.filter(|_| !self.peers.is_empty()) else {
             return Ok(());
         };
-        let answer = self.pool_calls()?.set_access(pool, &self.peers);
-        self.note(answer)
+        self.note(self.pool_calls()?.set_access(pool, &self.peers))
     }
 }
 
@@ -44,8 +42,7 @@ impl StreamOrdered for CudaDevice {
             return Err(DriverError::InvalidValue);
         }
         let (pool, stream) = (self.pool()?, self.stream(stream)?);
-        let answer = self.pool_calls()?.malloc(pool, size(bytes)?, stream);
-        let addr = DeviceAddr(self.note(answer)?);
+        let addr = DeviceAddr(self.note(self.pool_calls()?.malloc(pool, size(bytes)?, stream))?);
         self.held.pool_blocks.insert(addr, bytes);
         Ok(addr)
     }
@@ -55,8 +52,7 @@ impl StreamOrdered for CudaDevice {
             return Err(DriverError::InvalidValue);
         }
         let stream = self.stream(stream)?;
-        let answer = self.pool_calls()?.free(addr.0, stream);
-        self.note(answer)?;
+        self.note(self.pool_calls()?.free(addr.0, stream))?;
         self.held.pool_blocks.remove(&addr);
         Ok(())
     }
@@ -89,23 +85,21 @@ impl StreamOrdered for CudaDevice {
             self.note(answer)?;
         }
         let threshold = Of::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        let answer = self
-            .pool_calls()?
-            .set_bytes(pool, threshold, release_threshold);
-        self.note(answer)
+        self.note(
+            self.pool_calls()?
+                .set_bytes(pool, threshold, release_threshold),
+        )
     }
 
     fn pool_reserved(&mut self) -> Status<u64> {
         let pool = self.pool()?;
         let reserved = PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
-        let answer = self.pool_calls()?.bytes(pool, reserved);
-        self.note(answer)
+        self.note(self.pool_calls()?.bytes(pool, reserved))
     }
 
     fn pool_usage(&mut self) -> Status<PoolUsage> {
         let pool = self.pool()?;
-        let answer = self.pool_calls()?.usage(pool);
-        self.note(answer)
+        self.note(self.pool_calls()?.usage(pool))
     }
 
     /// CUDA accepts only 0 as a new peak.
@@ -125,7 +119,6 @@ impl StreamOrdered for CudaDevice {
     fn trim_pool(&mut self, keep: u64) -> Status {
         let pool = self.pool()?;
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-        let answer = self.pool_calls()?.trim(pool, keep);
-        self.note(answer)
+        self.note(self.pool_calls()?.trim(pool, keep))
     }
 }

@@ -24,8 +24,7 @@ impl CudaDevice {
 
 impl VirtualMemory for CudaDevice {
     fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
-        let answer = self.virtual_memory_calls()?.reserve(size(bytes)?);
-        let addr = DeviceAddr(self.note(answer)?);
+        let addr = DeviceAddr(self.note(self.virtual_memory_calls()?.reserve(size(bytes)?))?);
         self.held.reservations.insert(addr, bytes);
         Ok(addr)
     }
@@ -34,10 +33,10 @@ impl VirtualMemory for CudaDevice {
         if self.held.reservations.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
-        let answer = self
-            .virtual_memory_calls()?
-            .free_address(addr.0, size(bytes)?);
-        self.note(answer)?;
+        self.note(
+            self.virtual_memory_calls()?
+                .free_address(addr.0, size(bytes)?),
+        )?;
         self.held.reservations.remove(&addr);
         Ok(())
     }
@@ -59,8 +58,7 @@ impl VirtualMemory for CudaDevice {
         if self.held.handles.get(&handle) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
-        let answer = self.virtual_memory_calls()?.release(handle.0);
-        self.note(answer)?;
+        self.note(self.virtual_memory_calls()?.release(handle.0))?;
         self.held.handles.remove(&handle);
         #[cfg(unix)]
         self.held.files.remove(&handle);
@@ -129,8 +127,7 @@ impl VirtualMemory for CudaDevice {
         if self.held.mappings.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
-        let answer = self.virtual_memory_calls()?.unmap(addr.0, size(bytes)?);
-        self.note(answer)?;
+        self.note(self.virtual_memory_calls()?.unmap(addr.0, size(bytes)?))?;
         self.held.mappings.remove(&addr);
         Ok(())
     }

@@ -5,8 +5,7 @@ use std::path::Path;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::families::program;
-use coalesce_workloads::op::{Sink, Workload, WorkloadError};
+use coalesce_workloads::written::program;
 use proptest::prelude::*;
 
 use super::report::text::page;
@@ -19,27 +18,18 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 struct Program(Vec<Vec<u64>>);
 
-impl Workload for Program {
-    fn name(&self) -> &'static str {
-        "program"
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut program = program::Program::new(sink);
-        for sizes in &self.0 {
-            let bytes = sizes.iter().map(|mib| mib * MIB - 1000);
-            let mut tensors: Vec<_> = bytes.map(|bytes| program.alloc(bytes, "round")).collect();
-            program.free_all(tensors.drain(1..));
-            tensors.into_iter().for_each(|first| program.hold(first));
-        }
-        program.finish()
-    }
-}
-
 impl Program {
     /// The advice on a device of `mib` MiB.
     fn advice(&self, mib: u64, aim: Aim, present: &str) -> Advice {
-        let workload = Cached::of(self).unwrap();
+        let rounds = program("program", |program| {
+            for sizes in &self.0 {
+                let bytes = sizes.iter().map(|mib| mib * MIB - 1000);
+                let mut round: Vec<_> = bytes.map(|bytes| program.alloc(bytes, "round")).collect();
+                program.free_all(round.drain(1..));
+                round.into_iter().for_each(|first| program.hold(first));
+            }
+        });
+        let workload = Cached::of(&rounds).unwrap();
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let advice = advise(&AdviceRequest {
             conditions: ReplayConditions::on(mib * MIB),

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::v2;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::cases;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::written::program;
@@ -17,36 +16,27 @@ use super::search::candidates::CandidateGenerator;
 use super::search::sizes::RequestSizes;
 use super::search::{MinimumMemory, Search, TriedSettings};
 use super::simulator::{RunFigures, Simulator};
-use super::{Advice, AdviceRequest, Aim, advise, one_for_all};
-use crate::advise::answer::AnswerKind;
+use super::{AdviceRequest, Aim, SearchExtent, advise, one_for_all};
 use crate::diagnose::testing::hold;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Sizes in MiB.
-type Sizes = &'static [u64];
-
-/// Tensors of some sizes, all live together, for each of several rounds.
-fn rounds(rounds: &[Sizes]) -> Cached {
+/// Tensors of some sizes, all live together, for each of several rounds: `26*20, 40 50`, in MiB.
+fn rounds(rounds: &str) -> Cached {
+    let number = |text: &str| text.parse::<u64>().expect("a number");
     let rounds = program("rounds", |program| {
-        for sizes in rounds {
-            let bytes = sizes.iter().map(|mib| mib * MIB);
-            let tensors: Vec<_> = bytes.map(|bytes| program.alloc(bytes, "round")).collect();
+        for sizes in rounds.split(", ") {
+            let sizes = sizes.split(' ').flat_map(|word| {
+                let (mib, times) = word.split_once('*').unwrap_or((word, "1"));
+                (0..number(times)).map(move |_| number(mib) * MIB)
+            });
+            let tensors: Vec<_> = sizes.map(|bytes| program.alloc(bytes, "round")).collect();
             program.free_all(tensors);
         }
     });
     Cached::of(&rounds).unwrap()
 }
-
-/// Its segments fit no later round: 520 MiB are requested, and 1,560 MiB reserved.
-const FRAGMENTED: &[Sizes] = &[
-    &[
-        26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26,
-    ],
-    &[40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40],
-    &[65, 65, 65, 65, 65, 65, 65, 65],
-];
 
 /// The request for a workload under the default settings on a device of 80 GiB.
 pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceRequest<'a> {
@@ -111,176 +101,83 @@ pub(super) fn tried(conf: &str, needs: u64, reserved: u64, driver_ms: u64) -> Tr
     }
 }
 
-/// The same where requests fail on the device.
-pub(super) fn failing(tried: TriedSettings) -> TriedSettings {
-    TriedSettings {
-        on_device: RunFigures {
-            ooms: 2,
-            ..tried.on_device
-        },
-        ..tried
-    }
+/// The settings in words such as `default ? 950 8`, whose minimum is not known. All is well (`tried`), requests fail on
+/// the device (`fails`), or the allocator breaks (`breaks`).
+pub(super) fn tried_in(how: &str, words: &[&str]) -> TriedSettings {
+    let [conf, needs, reserves, ms] = *words else {
+        panic!("no settings: {words:?}");
+    };
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let conf = if conf == "default" { "" } else { conf };
+    let needs = if needs == "?" { 0 } else { number(needs) };
+    let mut tried = tried(conf, needs, number(reserves), number(ms));
+    tried.on_device.ooms = if how == "fails" { 2 } else { 0 };
+    tried.error = (how == "breaks").then(|| "it fails".to_owned());
+    tried
 }
 
-fn advice(
-    program: &[Sizes],
-    change: impl FnOnce(AdviceRequest<'_>) -> AdviceRequest<'_>,
-) -> anyhow::Result<Advice> {
-    let workload = rounds(program);
+/// The advice for a case, with a line for each of the settings.
+fn advised(case: &str) -> anyhow::Result<String> {
     let profile = Profile::load(PUBLISHED, Path::new(""))?;
-    advise(&change(AdviceRequest {
+    let workload = rounds(case.rsplit_once("rounds ").expect("rounds").1);
+    let mut request = AdviceRequest {
         copies: 1,
         ..request(&workload, &profile)
-    }))
-}
-
-#[test]
-fn tight_memory_gets_advice_wherever_addresses_grow() {
-    for addresses in [
-        AddressPolicy::Up,
-        AddressPolicy::Down,
-        AddressPolicy::FirstFit,
-    ] {
-        // Small blocks first, whose memory the large ones need.
-        let program: [Sizes; 2] = [&[1; 300], &[26; 20]];
-        let advice = advice(&program, |request| AdviceRequest {
-            conditions: ReplayConditions {
-                addresses,
-                ..ReplayConditions::on(560 * MIB)
-            },
-            ..request
-        })
-        .unwrap();
-        assert_eq!(advice.search.failed, 0, "{addresses:?}");
-        let mut rows = advice.ranking.iter();
-        let expandable = rows
-            .find(|row| row.conf == "expandable_segments:True")
-            .unwrap();
-        // The cache is returned, so that a roomy device gives other figures.
-        assert!(expandable.on_device.fits() && expandable.on_device.device_frees > 0);
-    }
-}
-
-/// Segments of 64 MiB are good for it, and so is a limit on splitting of 25 MiB, but no release accepts both.
-#[test]
-fn settings_that_contradict_each_other_are_not_tried() {
-    let program: [Sizes; 2] = [&[1, 51], &[31, 10, 6, 5, 6, 51]];
-    let advice = advice(&program, |request| request);
-    assert_eq!(advice.unwrap().search.failed, 0);
-}
-
-#[test]
-fn a_failing_replay_is_reported_and_does_not_end_the_report() {
-    // Expandable segments reserve more addresses than the device, which has more than there are.
-    let advice = advice(FRAGMENTED, |request| AdviceRequest {
-        conditions: ReplayConditions::on(u64::MAX),
-        present: "expandable_segments:True",
-        ..request
-    })
-    .unwrap();
-    let present = advice.ranking.first().unwrap();
-    assert!(present.is_present && present.error.is_some());
-    assert!(advice.search.failed > 0);
-    let remarks = advice.remarks.join(" ");
-    assert!(remarks.contains("current settings failed"), "{remarks}");
-}
-
-#[test]
-fn more_memory_than_any_device_has_is_an_error() {
-    let advice = advice(&[&[1, 17 << 20]], |request| request);
-    let error = format!("{:#}", advice.unwrap_err());
-    assert!(
-        error.contains("rounds: live requests reach 17.00 TiB"),
-        "{error}"
-    );
-}
-
-#[test]
-fn keys_of_later_releases_are_kept_and_named() {
-    let conf = "throw_on_cudamalloc_oom:True,max_split_size_mb:64";
-    let advice = advice(FRAGMENTED, |request| AdviceRequest {
-        present: conf,
-        conditions: ReplayConditions {
-            release: v2(11),
-            ..request.conditions
-        },
-        ..request
-    })
-    .unwrap();
-    for row in &advice.ranking {
-        assert!(row.conf.contains("throw_on_cudamalloc_oom:True"), "{row:?}");
-    }
-    let remarks = advice.remarks.join(" ");
-    let unknown =
-        "PyTorch 2.11, the release that is simulated, does not know throw_on_cudamalloc_oom";
-    assert!(remarks.contains(unknown), "{remarks}");
-}
-
-#[test]
-fn only_settings_that_the_release_knows_are_tried() {
-    let advised_to = |releases: Releases| {
-        let program: [Sizes; 3] = [&[5, 5, 5, 5, 5, 5, 5, 5], &[9, 9, 9, 9], &[30, 30]];
-        let advice = advice(&program, |request| AdviceRequest {
-            releases,
-            ..request
-        });
-        advice.unwrap()
     };
-    let has = |advice: &Advice, key: &str| advice.ranking.iter().any(|row| row.conf.contains(key));
-    let reference = advised_to(Releases::REFERENCE);
-    assert!(has(&reference, "large_segment_size_mb"));
-    assert!(has(&reference, "per_process_memory_fraction"));
-    let older = advised_to(Releases::given("2.8".parse().unwrap()));
-    assert!(!has(&older, "large_segment_size_mb"));
-    assert!(!has(&older, "per_process_memory_fraction"));
-    assert!(has(&older, "expandable_segments"));
-    let remarks = older.remarks.join(" ");
-    assert!(
-        remarks.contains("PyTorch 2.8: large_segment_size_mb and per_process_memory_fraction"),
-        "{remarks}"
-    );
-    let oldest = advised_to(Releases::given("2.0".parse().unwrap()));
-    assert!(!has(&oldest, "expandable_segments"));
-}
-
-#[test]
-fn settings_that_findings_evaluated_are_in_the_table() {
-    let advice = advice(FRAGMENTED, |request| request).unwrap();
-    let evaluated = advice.findings.iter().filter(|f| f.conf.is_some());
-    let rules: Vec<&str> = evaluated.map(|finding| finding.rule).collect();
-    assert!(!rules.is_empty());
-    for rule in rules {
-        let mut rows = advice.ranking.iter();
-        assert!(rows.any(|row| row.suggested_by.contains(&rule)), "{rule}");
+    for line in case.lines() {
+        let (word, value) = line.split_once(' ').expect("a value");
+        let mib = || value.parse::<u64>().expect("a number") * MIB;
+        match word {
+            "on" => request.conditions.capacity = mib(),
+            "others" => request.conditions.others = mib(),
+            "limit" => request.conditions.limit = Some(mib()),
+            "addresses" => request.conditions.addresses = value.parse()?,
+            "release" => request.conditions.release = value.parse()?,
+            "for" => request.releases = Releases::given(value.parse()?),
+            "present" => request.present = value,
+            "time-limit" => request.time_limit = Some(Duration::ZERO),
+            _ => assert_eq!(word, "rounds"),
+        }
     }
+    let advice = advise(&request)?;
+    let SearchExtent {
+        tried,
+        left,
+        failed,
+        ..
+    } = advice.search;
+    let kind = advice.answer.kind.name();
+    let mut told = format!("{kind}: {tried} tried, {left} left, {failed} failed\n");
+    for row in &advice.ranking {
+        let present = if row.is_present { "present " } else { "" };
+        let needs = row.least_capacity_bytes.map(|bytes| bytes / MIB);
+        let RunFigures {
+            ooms, device_frees, ..
+        } = row.on_device;
+        let (conf, by) = (&row.conf, row.suggested_by.join(" "));
+        told += &format!("{present}'{conf}' {needs:?}, {ooms} OOMs, {device_frees} frees [{by}]");
+        told += &row
+            .error
+            .as_ref()
+            .map_or(String::new(), |error| format!(": {error}"));
+        told += "\n";
+    }
+    let evaluated = advice.findings.iter().filter(|it| it.conf.is_some());
+    let evaluated: Vec<&str> = evaluated.map(|finding| finding.rule).collect();
+    told += &format!("evaluated: {}\n", evaluated.join(" "));
+    Ok(told + &advice.remarks.join("\n"))
 }
 
 #[test]
-fn settings_are_not_searched_if_none_can_help() {
-    let advice = advice(FRAGMENTED, |request| AdviceRequest {
-        conditions: ReplayConditions::on(500 * MIB),
-        ..request
-    })
-    .unwrap();
-    assert_eq!(advice.answer.kind, AnswerKind::Impossible);
-    // The current settings, which are the defaults, and expandable segments.
-    assert_eq!(advice.search.tried, 2);
-    assert_eq!(advice.search.left, 0);
-}
-
-#[test]
-fn a_time_limit_that_is_too_short_is_an_error() {
-    let advice = advice(FRAGMENTED, |request| AdviceRequest {
-        time_limit: Some(Duration::ZERO),
-        ..request
+fn programs() {
+    cases::check("src/advise/cases/programs.txt", |case| {
+        advised(case).unwrap_or_else(|error| format!("{error:#}"))
     });
-    let error = format!("{:#}", advice.unwrap_err());
-    assert!(error.contains("--time-limit"), "{error}");
 }
 
 #[test]
 fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
-    let workload = rounds(FRAGMENTED);
+    let workload = rounds("26*20, 40*13, 65*8");
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = request(&workload, &profile);
     let advice = advise(&request).unwrap();
@@ -299,33 +196,6 @@ fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
     let sentences = |limit| job(limit).sentences.join(" ");
     assert!(sentences(Some(Duration::ZERO)).contains(ran_out));
     assert!(!sentences(None).contains("Time ran out"));
-}
-
-/// What others hold is not part of the limit that the collector needs; a program with a limit needs no other.
-#[test]
-fn the_limit_of_the_collector() {
-    let collector = |limit| {
-        let advice = advice(FRAGMENTED, |request| AdviceRequest {
-            conditions: ReplayConditions {
-                others: 1600 * MIB,
-                limit,
-                ..ReplayConditions::on(4000 * MIB)
-            },
-            ..request
-        });
-        let rows = advice.unwrap().ranking;
-        let conf = rows.into_iter().map(|row| row.conf);
-        let conf = conf.filter(|conf| conf.starts_with("garbage_collection_threshold"));
-        conf.collect::<Vec<_>>()
-    };
-    assert_eq!(
-        collector(None),
-        ["garbage_collection_threshold:0.5,per_process_memory_fraction:0.6",]
-    );
-    assert_eq!(
-        collector(Some(2000 * MIB)),
-        ["garbage_collection_threshold:0.5"]
-    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use coalesce_workloads::formats::snapshot::verify::{Known, verify};
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::op::{Op, WorkloadError};
-use coalesce_workloads::replay::{Observer, Outcome, Step};
+use coalesce_workloads::replay::{Outcome, Step};
 
 use super::Given;
 
@@ -266,34 +266,29 @@ impl<'a> Trial<'a> {
             },
             ..Cell::new(&*self.input.workload, &self.profile)
         };
-        let mut watch = UntilDifferent { differs: false };
+        let mut is_different = false;
+        let mut watch = |step: &Step<'_>| {
+            is_different = differs(step);
+            if is_different {
+                let reason = "differs from the recording".to_owned();
+                return Err(WorkloadError::Stopped(reason));
+            }
+            Ok(())
+        };
         match cell.run(&mut watch) {
             Ok(_) => Ok(true),
-            Err(_) if watch.differs => Ok(false),
+            Err(_) if is_different => Ok(false),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Ends a replay at the first request that fails and did not when recorded, or the other way round.
-struct UntilDifferent {
-    differs: bool,
-}
-
-impl Observer for UntilDifferent {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let Op::Malloc { tag, .. } = step.op else {
-            return Ok(());
-        };
-        self.differs = (step.outcome == Outcome::OutOfMemory) != tag.starts_with(FAILED);
-        if self.differs {
-            Err(WorkloadError::Stopped(
-                "differs from the recording".to_owned(),
-            ))
-        } else {
-            Ok(())
-        }
-    }
+/// Whether a request fails and did not when recorded, or the other way round.
+fn differs(step: &Step<'_>) -> bool {
+    let Op::Malloc { tag, .. } = step.op else {
+        return false;
+    };
+    (step.outcome == Outcome::OutOfMemory) != tag.starts_with(FAILED)
 }
 
 #[cfg(test)]
@@ -326,17 +321,13 @@ mod tests {
     fn a_replay_ends_where_failures_differ_from_the_recording() {
         let differs = |tag: &str, outcome: Outcome| {
             let op = Op::malloc(1, MIB).with_tag(|_| tag);
-            let step = Step {
+            super::differs(&Step {
                 event: 0,
                 op,
                 outcome,
                 bytes: MIB,
                 stats: &DeviceStats::default(),
-            };
-            let mut watch = UntilDifferent { differs: false };
-            let ends = watch.after(&step).is_err();
-            assert_eq!(ends, watch.differs);
-            ends
+            })
         };
         let placed = Outcome::Placed(DeviceAddr(MIB));
         let failed = format!("{FAILED}: linear");

@@ -8,8 +8,7 @@ use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::{Action, HistoryOptions};
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::{DeviceStats, PoolKind};
-use coalesce_workloads::op::WorkloadError;
-use coalesce_workloads::replay::{Observer, Step};
+use coalesce_workloads::replay::Step;
 
 use crate::diagnose::Evidence;
 use crate::diagnose::log::{Level, Log};
@@ -60,9 +59,15 @@ impl SegmentHistory {
         }));
         let mut taken = allocator.stats().num_device_alloc.cast_unsigned();
         let mut returned = allocator.stats().num_device_free.cast_unsigned();
-        let mut freed = FreedBlocks::default();
-        let mut freed_before = FreedBlocks::count(allocator.stats());
-        subject.replay(&mut allocator, &mut freed)?;
+        // The number of blocks that became free until the end of each event.
+        let mut freed = Vec::new();
+        let count = |stats: &DeviceStats| stats.active().all().freed.cast_unsigned();
+        let mut freed_before = count(allocator.stats());
+        let mut note = |step: &Step<'_>| {
+            freed.push(count(step.stats));
+            Ok(())
+        };
+        subject.replay(&mut allocator, &mut note)?;
 
         // Each entry raises one counter by 1, so that the counters after each event tell its event.
         let first = |count: u64, of: fn(&Level) -> u64| {
@@ -74,7 +79,7 @@ impl SegmentHistory {
         for (position, entry) in snapshot.device_traces.iter().flatten().enumerate() {
             if entry.action == Action::FreeCompleted {
                 freed_before += 1;
-                let event = freed.0.partition_point(|&count| count < freed_before);
+                let event = freed.partition_point(|&count| count < freed_before);
                 ends.push((event as u64, entry.addr));
                 continue;
             }
@@ -147,23 +152,6 @@ fn released(log: &Log, ends: &[(u64, DeviceAddr)]) -> Vec<u64> {
         }
     }
     released
-}
-
-/// The number of blocks that became free until the end of each event.
-#[derive(Default)]
-struct FreedBlocks(Vec<u64>);
-
-impl FreedBlocks {
-    fn count(stats: &DeviceStats) -> u64 {
-        stats.active().all().freed.cast_unsigned()
-    }
-}
-
-impl Observer for FreedBlocks {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        self.0.push(Self::count(step.stats));
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::slice::from_ref;
 
-use super::columns::Allowance;
+use coalesce_workloads::cases;
+
 use super::*;
 use crate::measure::record::tests::row;
 
@@ -199,44 +200,16 @@ fn only_what_fails_is_kept() {
 
 #[test]
 fn allowances_are_of_all_columns_or_of_one() {
-    let of = |text: &str| {
-        let allowed = text.parse::<Allowed>();
-        allowed.map_err(|error| format!("{error:#}"))
-    };
-    let (share, number) = (Allowance::Share, Allowance::Number);
-    for (text, column, allowance) in [
-        ("5%", None, share(0.05)),
-        ("0%", None, share(0.0)),
-        ("retries=2", Some("retries"), number(2.0)),
-        ("retries=0", Some("retries"), number(0.0)),
-        ("ooms=2%", Some("ooms"), share(0.02)),
-    ] {
-        let column = column.map(str::to_owned);
-        assert_eq!(of(text), Ok(Allowed { column, allowance }), "{text}");
-    }
-    let wrong = "expected a number or a percentage: expected a percentage such as 5%";
-    for change in ["-1", "inf", "inf%", "NaN", "few", "", "1=1%"] {
-        let text = format!("retries={change}");
-        assert_eq!(of(&text), Err(wrong.to_owned()), "{text}");
-    }
-    for (text, words) in [
-        ("3", "expected a percentage such as 5%"),
-        ("-1%", "expected a percentage"),
-        (
-            "peak_reserved_byte=1%",
-            "did you mean 'peak_reserved_bytes'",
-        ),
-        ("ns_per_pair=1%", "--allow-time"),
-        (
-            "cells=1",
-            "column 'cells' says which row it is and is not compared",
-        ),
-        (
-            "torch=1",
-            "column 'torch' says which row it is and is not compared",
-        ),
-    ] {
-        let error = of(text).unwrap_err();
-        assert!(error.contains(words), "no '{words}' in: {error}");
-    }
+    cases::check(
+        "src/report/compare/cases/allowances.txt",
+        |text| match text.parse::<Allowed>() {
+            Ok(Allowed { column, allowance }) => format!("{column:?} {allowance:?}"),
+            // Without the list of all columns.
+            Err(error) => format!("{error:#}")
+                .split(" (expected")
+                .next()
+                .unwrap()
+                .to_owned(),
+        },
+    );
 }

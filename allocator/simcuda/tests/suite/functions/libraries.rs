@@ -2,16 +2,12 @@
 
 use std::ffi::{CStr, CString};
 
-use super::{FILE_NOT_FOUND, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, begin, stream};
+use super::{FILE_NOT_FOUND, INVALID_IMAGE, begin, stream};
 use crate::library::{cuda, ok};
 use crate::machine::Machine;
 
 /// Several binaries together (`fatbin`), of which nothing but the beginning is read.
 const COMPILED: [u32; 4] = [0xba55_ed50, 1, 0, 0];
-
-/// `CUfunction_attribute`.
-const THREADS: i32 = 0;
-const DYNAMIC_SHARED_BYTES: i32 = 8;
 
 /// The shared memory that a block of an H100 may opt in to.
 const MOST_SHARED_BYTES: u32 = 232_448;
@@ -36,12 +32,6 @@ fn kernel(library: u64, name: &CStr) -> u64 {
     let mut kernel = 0_u64;
     ok!(cuLibraryGetKernel(&raw mut kernel, library, name.as_ptr()));
     kernel
-}
-
-fn attribute(kernel: u64, number: i32) -> i32 {
-    let mut value = -1_i32;
-    ok!(cuFuncGetAttribute(&raw mut value, number, kernel));
-    value
 }
 
 /// `CUlaunchAttribute` of a cluster.
@@ -72,35 +62,6 @@ fn configuration(stream: u64, shared_bytes: u32, cluster: Option<&Cluster>) -> C
         attributes: cluster.map_or(std::ptr::null(), std::ptr::from_ref),
         count: cluster.is_some().into(),
     }
-}
-
-#[test]
-fn a_kernel_has_one_handle_and_its_own_attributes() {
-    Machine::with(&[]).run(|| {
-        begin();
-        let library = load();
-        let (one, other) = (kernel(library, c"gemm"), kernel(library, c"fft"));
-        assert_eq!(kernel(library, c"gemm"), one);
-        assert_ne!(one, other);
-        let mut function = 0_u64;
-        ok!(cuKernelGetFunction(&raw mut function, one));
-        let default = attribute(other, DYNAMIC_SHARED_BYTES);
-        ok!(cuFuncSetAttribute(
-            function,
-            DYNAMIC_SHARED_BYTES,
-            100_000_i32
-        ));
-        assert_eq!(attribute(one, DYNAMIC_SHARED_BYTES), 100_000);
-        assert_eq!(attribute(other, DYNAMIC_SHARED_BYTES), default);
-        let status = cuda!(cuFuncSetAttribute(function, THREADS, 1_i32));
-        assert_eq!(status, INVALID_VALUE);
-
-        ok!(cuLibraryUnload(library));
-        assert_eq!(cuda!(cuLibraryUnload(library)), INVALID_HANDLE);
-        let mut value = 0_i32;
-        let status = cuda!(cuFuncGetAttribute(&raw mut value, THREADS, one));
-        assert_eq!(status, INVALID_HANDLE);
-    });
 }
 
 #[test]
@@ -165,31 +126,6 @@ fn clusters_lie_within_parts_of_the_device() {
             let at_once = clusters(size);
             assert!(at_once >= clusters(size + 1));
             assert!(at_once * size.cast_signed() <= multiprocessors);
-        }
-    });
-}
-
-#[test]
-fn shared_memory_limits_the_blocks_of_a_multiprocessor() {
-    Machine::with(&[]).run(|| {
-        begin();
-        let kernel = kernel(load(), c"gemm");
-        for blocks in [1, 2, 3, 8] {
-            let mut bytes = 0_u64;
-            ok!(cuOccupancyAvailableDynamicSMemPerBlock(
-                &raw mut bytes,
-                kernel,
-                blocks,
-                128_i32
-            ));
-            let mut fitting = 0_i32;
-            ok!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &raw mut fitting,
-                kernel,
-                128_i32,
-                bytes
-            ));
-            assert_eq!(fitting, blocks);
         }
     });
 }

@@ -11,7 +11,7 @@ use crate::driver::{GraphNode, StreamCapture};
 
 impl Context {
     /// Returns the capture of a stream and the nodes that its next operation follows; `None` if it is not captured.
-    pub(in super::super) fn capture_of(
+    pub(crate) fn capture_of(
         &self,
         calls: &NodeCalls,
         stream: Stream,
@@ -47,7 +47,7 @@ impl Context {
     }
 
     /// Returns the nodes that a node follows directly.
-    pub(in super::super) fn dependencies(
+    pub(crate) fn dependencies(
         &self,
         calls: &NodeCalls,
         node: GraphNode,

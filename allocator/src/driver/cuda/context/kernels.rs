@@ -8,7 +8,7 @@ use crate::driver::cuda::symbols::{Kernel, Module, Pointer, Stream};
 
 impl Context {
     /// Loads PTX code.
-    pub(in crate::driver::cuda) fn load_module(&self, ptx: &CStr) -> Answer<Module> {
+    pub(crate) fn load_module(&self, ptx: &CStr) -> Answer<Module> {
         let _entered = self.enter()?;
         let mut module = Module::NULL;
         // SAFETY: `module` receives the one handle it writes; PTX ends with a zero.
@@ -18,14 +18,14 @@ impl Context {
         Ok(module)
     }
 
-    pub(in crate::driver::cuda) fn unload_module(&self, module: Module) -> Answer<()> {
+    pub(crate) fn unload_module(&self, module: Module) -> Answer<()> {
         let _entered = self.enter()?;
         // SAFETY: the module was loaded here; neither it nor its kernels are used after this call.
         let answer = unsafe { (self.symbols.core.unload_module)(module) };
         self.check("cuModuleUnload", answer)
     }
 
-    pub(in crate::driver::cuda) fn kernel(&self, module: Module, name: &CStr) -> Answer<Kernel> {
+    pub(crate) fn kernel(&self, module: Module, name: &CStr) -> Answer<Kernel> {
         let _entered = self.enter()?;
         let mut kernel = Kernel::NULL;
         // SAFETY: `kernel` receives the one handle it writes; the module is loaded.
@@ -36,7 +36,7 @@ impl Context {
 
     /// # Safety
     /// `kernel` takes exactly these arguments of 64 bits and writes only to memory it may write.
-    pub(in crate::driver::cuda) unsafe fn launch(
+    pub(crate) unsafe fn launch(
         &self,
         kernel: Kernel,
         stream: Stream,
@@ -69,7 +69,7 @@ impl Context {
         self.check("cuLaunchKernel", answer)
     }
 
-    pub(in crate::driver::cuda) fn fill_bytes(
+    pub(crate) fn fill_bytes(
         &self,
         addr: Pointer,
         byte: u8,
@@ -82,7 +82,7 @@ impl Context {
         self.check("cuMemsetD8Async", answer)
     }
 
-    pub(in crate::driver::cuda) fn fill_words(
+    pub(crate) fn fill_words(
         &self,
         addr: Pointer,
         word: u32,
@@ -96,7 +96,7 @@ impl Context {
         self.check("cuMemsetD32Async", answer)
     }
 
-    pub(in crate::driver::cuda) fn copy_to_host(&self, to: &mut [u8], from: Pointer) -> Answer<()> {
+    pub(crate) fn copy_to_host(&self, to: &mut [u8], from: Pointer) -> Answer<()> {
         let _entered = self.enter()?;
         let place = to.as_mut_ptr().cast();
         // SAFETY: it writes as many bytes as there are, before it returns, and reads memory of this device:
@@ -105,7 +105,7 @@ impl Context {
         self.check("cuMemcpyDtoH_v2", answer)
     }
 
-    pub(in crate::driver::cuda) fn copy_to_device(&self, to: Pointer, from: &[u8]) -> Answer<()> {
+    pub(crate) fn copy_to_device(&self, to: Pointer, from: &[u8]) -> Answer<()> {
         let _entered = self.enter()?;
         let place = from.as_ptr().cast();
         // SAFETY: it reads as many bytes as there are, before it returns, and writes memory of this device:

@@ -9,7 +9,7 @@ use crate::driver::PoolUsage;
 use crate::driver::cuda::symbols::{Device, GraphCalls, Pointer, Pool, PoolCalls, Stream};
 
 /// The attributes of a pool.
-pub(in crate::driver::cuda) use sys::CUmemPool_attribute as PoolAttribute;
+pub(crate) use sys::CUmemPool_attribute as PoolAttribute;
 
 /// The attributes that hold the values of a [`PoolUsage`].
 struct UsageAttributes {
@@ -46,14 +46,14 @@ impl UsageAttributes {
 
 /// The pool calls of one device.
 #[derive(Clone, Copy)]
-pub(in crate::driver::cuda) struct Pools<'a> {
-    pub(in crate::driver::cuda) context: &'a Context,
-    pub(in crate::driver::cuda) calls: &'static PoolCalls,
+pub(crate) struct Pools<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) calls: &'static PoolCalls,
 }
 
 impl Pools<'_> {
     /// Creates a pool of this device that is not shared with other processes.
-    pub(in crate::driver::cuda) fn create(self) -> Answer<Pool> {
+    pub(crate) fn create(self) -> Answer<Pool> {
         let _entered = self.context.enter()?;
         let mut pool = Pool::NULL;
         let properties = sys::CUmemPoolProps {
@@ -72,7 +72,7 @@ impl Pools<'_> {
     }
 
     /// Gives `peers` access to memory of the pool.
-    pub(in crate::driver::cuda) fn set_access(self, pool: Pool, peers: &[Device]) -> Answer<()> {
+    pub(crate) fn set_access(self, pool: Pool, peers: &[Device]) -> Answer<()> {
         let _entered = self.context.enter()?;
         let access: Vec<_> = peers.iter().map(|&device| access_of(device)).collect();
         // SAFETY: the pool is live; the length passed is that of the slice.
@@ -80,19 +80,14 @@ impl Pools<'_> {
         self.context.check("cuMemPoolSetAccess", answer)
     }
 
-    pub(in crate::driver::cuda) fn destroy(self, pool: Pool) -> Answer<()> {
+    pub(crate) fn destroy(self, pool: Pool) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the pool was created here and is not used after this call.
         let answer = unsafe { (self.calls.destroy)(pool) };
         self.context.check("cuMemPoolDestroy", answer)
     }
 
-    pub(in crate::driver::cuda) fn malloc(
-        self,
-        pool: Pool,
-        bytes: usize,
-        stream: Stream,
-    ) -> Answer<Pointer> {
+    pub(crate) fn malloc(self, pool: Pool, bytes: usize, stream: Stream) -> Answer<Pointer> {
         let _entered = self.context.enter()?;
         let mut addr = 0;
         // SAFETY: `addr` receives the one address it writes; pool and stream are live.
@@ -101,7 +96,7 @@ impl Pools<'_> {
         Ok(addr)
     }
 
-    pub(in crate::driver::cuda) fn free(self, addr: Pointer, stream: Stream) -> Answer<()> {
+    pub(crate) fn free(self, addr: Pointer, stream: Stream) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the driver knows its allocations and refuses any other address; the stream is live.
         let answer = unsafe { (self.calls.free)(addr, stream) };
@@ -109,11 +104,7 @@ impl Pools<'_> {
     }
 
     /// Reads an attribute that is a number of bytes.
-    pub(in crate::driver::cuda) fn bytes(
-        self,
-        pool: Pool,
-        attribute: PoolAttribute,
-    ) -> Answer<u64> {
+    pub(crate) fn bytes(self, pool: Pool, attribute: PoolAttribute) -> Answer<u64> {
         self.read_bytes(pool, attribute as c_uint)
     }
 
@@ -126,12 +117,12 @@ impl Pools<'_> {
         Ok(bytes)
     }
 
-    pub(in crate::driver::cuda) fn usage(self, pool: Pool) -> Answer<PoolUsage> {
+    pub(crate) fn usage(self, pool: Pool) -> Answer<PoolUsage> {
         UsageAttributes::OF_POOL.read(|attribute| self.read_bytes(pool, attribute))
     }
 
     /// Sets an attribute that is a number of bytes.
-    pub(in crate::driver::cuda) fn set_bytes(
+    pub(crate) fn set_bytes(
         self,
         pool: Pool,
         attribute: PoolAttribute,
@@ -144,12 +135,7 @@ impl Pools<'_> {
     }
 
     /// Sets an attribute that is on or off.
-    pub(in crate::driver::cuda) fn set_switch(
-        self,
-        pool: Pool,
-        attribute: PoolAttribute,
-        on: bool,
-    ) -> Answer<()> {
+    pub(crate) fn set_switch(self, pool: Pool, attribute: PoolAttribute, on: bool) -> Answer<()> {
         let mut on = i32::from(on);
         let place = (&raw mut on).cast();
         // SAFETY: the attributes that are on or off are read as C's `int`; the pool is live.
@@ -157,7 +143,7 @@ impl Pools<'_> {
         self.context.check("cuMemPoolSetAttribute", answer)
     }
 
-    pub(in crate::driver::cuda) fn trim(self, pool: Pool, keep: usize) -> Answer<()> {
+    pub(crate) fn trim(self, pool: Pool, keep: usize) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the pool is live.
         let answer = unsafe { (self.calls.trim)(pool, keep) };
@@ -167,7 +153,7 @@ impl Pools<'_> {
 
 impl Context {
     /// Returns the memory of graphs on this device.
-    pub(in crate::driver::cuda) fn graph_usage(&self, calls: &GraphCalls) -> Answer<PoolUsage> {
+    pub(crate) fn graph_usage(&self, calls: &GraphCalls) -> Answer<PoolUsage> {
         UsageAttributes::OF_GRAPHS.read(|attribute| {
             let mut bytes = 0u64;
             let place = (&raw mut bytes).cast();
@@ -179,7 +165,7 @@ impl Context {
     }
 
     /// Returns unused memory of graphs to the device.
-    pub(in crate::driver::cuda) fn trim_graphs(&self, calls: &GraphCalls) -> Answer<()> {
+    pub(crate) fn trim_graphs(&self, calls: &GraphCalls) -> Answer<()> {
         // SAFETY: the device exists.
         let answer = unsafe { (calls.trim)(self.device) };
         self.check("cuDeviceGraphMemTrim", answer)

@@ -17,9 +17,9 @@ const OVER_FABRIC: HandleType = HandleType::CU_MEM_HANDLE_TYPE_FABRIC;
 
 /// The virtual memory calls of one device.
 #[derive(Clone, Copy)]
-pub(in crate::driver::cuda) struct VirtualMemory<'a> {
-    pub(in crate::driver::cuda) context: &'a Context,
-    pub(in crate::driver::cuda) calls: &'static VirtualMemoryCalls,
+pub(crate) struct VirtualMemory<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) calls: &'static VirtualMemoryCalls,
 }
 
 impl VirtualMemory<'_> {
@@ -45,7 +45,7 @@ impl VirtualMemory<'_> {
     }
 
     /// Returns the granularity of sizes and addresses, in bytes.
-    pub(in crate::driver::cuda) fn granularity(self) -> Answer<u64> {
+    pub(crate) fn granularity(self) -> Answer<u64> {
         let mut bytes = 0;
         let properties = self.properties(Some(HandleKind::FileDescriptor), false);
         let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32;
@@ -58,7 +58,7 @@ impl VirtualMemory<'_> {
     }
 
     /// Reserves addresses anywhere, with the device's alignment.
-    pub(in crate::driver::cuda) fn reserve(self, bytes: usize) -> Answer<Pointer> {
+    pub(crate) fn reserve(self, bytes: usize) -> Answer<Pointer> {
         let _entered = self.context.enter()?;
         let mut addr = 0;
         // SAFETY: `addr` receives the one address it writes.
@@ -67,14 +67,14 @@ impl VirtualMemory<'_> {
         Ok(addr)
     }
 
-    pub(in crate::driver::cuda) fn free_address(self, addr: Pointer, bytes: usize) -> Answer<()> {
+    pub(crate) fn free_address(self, addr: Pointer, bytes: usize) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the driver knows its reservations and refuses any other range.
         let answer = unsafe { (self.calls.free_address)(addr, bytes) };
         self.context.check("cuMemAddressFree", answer)
     }
 
-    pub(in crate::driver::cuda) fn create(
+    pub(crate) fn create(
         self,
         bytes: usize,
         kind: Option<HandleKind>,
@@ -90,7 +90,7 @@ impl VirtualMemory<'_> {
         Ok(handle)
     }
 
-    pub(in crate::driver::cuda) fn release(self, handle: Physical) -> Answer<()> {
+    pub(crate) fn release(self, handle: Physical) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the handle was created here and not released, as the caller has checked.
         let answer = unsafe { (self.calls.release)(handle) };
@@ -99,7 +99,7 @@ impl VirtualMemory<'_> {
 
     /// Opens a file that names the memory of a handle.
     #[cfg(unix)]
-    pub(in crate::driver::cuda) fn export_as_file(self, handle: Physical) -> Answer<OwnedFd> {
+    pub(crate) fn export_as_file(self, handle: Physical) -> Answer<OwnedFd> {
         let _entered = self.context.enter()?;
         let mut file: c_int = -1;
         let place = (&raw mut file).cast();
@@ -113,7 +113,7 @@ impl VirtualMemory<'_> {
 
     /// Returns the name of the memory of a handle over a fabric.
     #[cfg(unix)]
-    pub(in crate::driver::cuda) fn export_over_fabric(self, handle: Physical) -> Answer<[u8; 64]> {
+    pub(crate) fn export_over_fabric(self, handle: Physical) -> Answer<[u8; 64]> {
         let _entered = self.context.enter()?;
         let mut name = [0; 64];
         let place = name.as_mut_ptr().cast();
@@ -126,7 +126,7 @@ impl VirtualMemory<'_> {
 
     /// Gets the memory that a file names.
     #[cfg(unix)]
-    pub(in crate::driver::cuda) fn import_file(self, file: c_int) -> Answer<Physical> {
+    pub(crate) fn import_file(self, file: c_int) -> Answer<Physical> {
         let _entered = self.context.enter()?;
         let mut handle = 0;
         let file = std::ptr::without_provenance_mut(file as usize);
@@ -140,7 +140,7 @@ impl VirtualMemory<'_> {
 
     /// Gets the memory that has a name over a fabric.
     #[cfg(unix)]
-    pub(in crate::driver::cuda) fn import_over_fabric(self, name: &[u8; 64]) -> Answer<Physical> {
+    pub(crate) fn import_over_fabric(self, name: &[u8; 64]) -> Answer<Physical> {
         let _entered = self.context.enter()?;
         let mut handle = 0;
         let name = name.as_ptr().cast_mut().cast();
@@ -152,12 +152,7 @@ impl VirtualMemory<'_> {
     }
 
     /// Maps a handle from its start.
-    pub(in crate::driver::cuda) fn map(
-        self,
-        addr: Pointer,
-        bytes: usize,
-        handle: Physical,
-    ) -> Answer<()> {
+    pub(crate) fn map(self, addr: Pointer, bytes: usize, handle: Physical) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the handle is live, as the caller has checked. The driver refuses addresses that are not
         // reserved or not empty.
@@ -166,12 +161,7 @@ impl VirtualMemory<'_> {
     }
 
     /// Gives this device and `peers` read and write access.
-    pub(in crate::driver::cuda) fn set_access(
-        self,
-        addr: Pointer,
-        bytes: usize,
-        peers: &[Device],
-    ) -> Answer<()> {
+    pub(crate) fn set_access(self, addr: Pointer, bytes: usize, peers: &[Device]) -> Answer<()> {
         let _entered = self.context.enter()?;
         let all = std::iter::once(&self.context.device).chain(peers);
         let access: Vec<_> = all.map(|&device| access_of(device)).collect();
@@ -180,7 +170,7 @@ impl VirtualMemory<'_> {
         self.context.check("cuMemSetAccess", answer)
     }
 
-    pub(in crate::driver::cuda) fn unmap(self, addr: Pointer, bytes: usize) -> Answer<()> {
+    pub(crate) fn unmap(self, addr: Pointer, bytes: usize) -> Answer<()> {
         let _entered = self.context.enter()?;
         // SAFETY: the driver knows its mappings and refuses any other range.
         let answer = unsafe { (self.calls.unmap)(addr, bytes) };

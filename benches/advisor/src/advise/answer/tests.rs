@@ -1,51 +1,81 @@
-//! Answers decided from invented figures.
+//! Answers decided from invented figures: `cases/answers.txt`.
+//!
+//! A case has what an answer is decided from, a line each; all figures are in MiB:
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `tried CONF NEEDS RESERVES MS` | settings that were tried, the current ones first: what the program needs (`?` if unknown) and reserves under them, and its time in driver calls |
+//! | `fails …`, `breaks …` | the same where requests fail on the device, or the allocator breaks |
+//! | `best 1` | the best of them, the second without this line |
+//! | `aim AIM`, `present CONF` | what is searched for, and the current settings |
+//! | `capacity 1000`, `limit 800 901` | the device, and what the process may and may not reserve |
+//! | `failure 800 150 recorded handled` | a request of 90 fails while so much is requested and free, of 950 that are reserved |
+//! | `stability 5 0.05` | runs of 8 that need less, and how much in the middle |
+//! | `own 776`, `left 3` | what the policy of our own needs; settings that time did not allow to try |
 
-mod failing;
+use coalesce_workloads::cases;
+use coalesce_workloads::conditions::ReplayConditions;
 
 use super::*;
 use crate::advise::stability::{Gain, Spread, Spreads};
-use crate::advise::tests::{failing, tried, with_search};
+use crate::advise::tests::{tried_in, with_search};
 use crate::diagnose::testing::MIB;
 use crate::holders::{Category, Holder};
-use coalesce_workloads::conditions::ReplayConditions;
 
-const EXPANDABLE: &str = "expandable_segments:True";
-
-/// What an answer is decided from. All of the device, 1,000 MiB, is available.
-#[derive(Clone)]
+/// What an answer is decided from. By default, all of the device is available.
 struct Case {
     aim: Aim,
     present: &'static str,
-    /// MiB that the program may reserve, and MiB that it may not.
     limit: Option<(u64, u64)>,
     tried: Vec<TriedSettings>,
-    best: usize,
+    best: Option<usize>,
     stability: Option<Stability>,
     failure: Option<Failure>,
-    /// MiB that the program needs under the policy of our own.
     own: Option<u64>,
     left: u64,
     capacity: u64,
 }
 
-impl Default for Case {
-    fn default() -> Self {
-        Self {
+impl Case {
+    fn read(text: &str) -> Self {
+        let mut case = Self {
             aim: Aim::LeastCapacity,
             present: "",
             limit: None,
-            tried: vec![tried("", 900, 950, 8), tried(EXPANDABLE, 700, 720, 9)],
-            best: 1,
+            tried: Vec::new(),
+            best: Some(1),
             stability: None,
             failure: None,
             own: None,
             left: 0,
             capacity: 1000,
+        };
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        for line in text.lines() {
+            match *line.split(' ').collect::<Vec<_>>() {
+                ["aim", name] => case.aim = Aim::named(name).expect("an aim"),
+                ["present", conf] => case.present = conf.to_owned().leak(),
+                ["capacity", mib] => case.capacity = number(mib),
+                ["limit", limit, below] => case.limit = Some((number(limit), number(below))),
+                ["best", index] => case.best = index.parse().ok(),
+                ["own", mib] => case.own = Some(number(mib)),
+                ["left", settings] => case.left = number(settings),
+                ["stability", better, median] => {
+                    let median = median.parse().expect("a share");
+                    case.stability = Some(stability(number(better), median));
+                }
+                ["failure", requested, free, ref how @ ..] => {
+                    case.failure = Some(failure(number(requested), number(free), how));
+                }
+                [how @ ("tried" | "fails" | "breaks"), ref words @ ..] => {
+                    case.tried.push(tried_in(how, words));
+                }
+                _ => panic!("no such line: {line}"),
+            }
         }
+        case
     }
-}
 
-impl Case {
     fn answer(self) -> Answer {
         let own = self.own.map(|mib| OtherPolicy {
             policy: OWN,
@@ -77,7 +107,7 @@ impl Case {
                 Facts {
                     request,
                     search,
-                    best: Some(self.best),
+                    best: self.best,
                     stability: self.stability.as_ref(),
                     leak: None,
                     failure: self.failure,
@@ -131,8 +161,7 @@ fn holdings() -> Holdings {
     }
 }
 
-/// A request of 90 MiB that fails while these MiB are requested and free, of 950 that are reserved.
-fn failure(requested: u64, free: u64, is_recorded: bool, is_handled: bool) -> Failure {
+fn failure(requested: u64, free: u64, how: &[&str]) -> Failure {
     Failure {
         event: 7,
         request_bytes: 90 * MIB,
@@ -140,8 +169,8 @@ fn failure(requested: u64, free: u64, is_recorded: bool, is_handled: bool) -> Fa
         requested_bytes: requested * MIB,
         reserved_bytes: 950 * MIB,
         free_bytes: free * MIB,
-        is_recorded,
-        is_handled,
+        is_recorded: how.contains(&"recorded"),
+        is_handled: how.contains(&"handled"),
     }
 }
 
@@ -162,7 +191,7 @@ fn stability(better: u64, median: f64) -> Stability {
         noise: 0.01,
     };
     Stability {
-        conf: EXPANDABLE.to_owned(),
+        conf: "expandable_segments:True".to_owned(),
         copies: 8,
         wanted: 8,
         present: spreads,
@@ -175,162 +204,18 @@ fn stability(better: u64, median: f64) -> Stability {
 }
 
 #[test]
-fn other_settings_gain_memory_or_time() {
-    let mut answers = Vec::new();
-    let case = Case::default();
-    answers.push(case.text());
-    let reserved = Case {
-        aim: Aim::Reserved,
-        ..Case::default()
-    };
-    answers.push(reserved.text());
-    let time = Case {
-        aim: Aim::DriverTime,
-        tried: vec![
-            tried("", 900, 950, 8),
-            tried("max_split_size_mb:64", 905, 951, 4),
-        ],
-        ..Case::default()
-    };
-    answers.push(time.text());
-    let unknown = Case {
-        tried: vec![tried("", 0, 950, 8), tried(EXPANDABLE, 700, 720, 9)],
-        ..Case::default()
-    };
-    answers.push(unknown.text());
-    insta::assert_snapshot!(answers.join("\n"));
+fn answers() {
+    cases::check("src/advise/answer/cases/answers.txt", |case| {
+        Case::read(case).text()
+    });
 }
 
 #[test]
-fn the_current_settings_are_kept() {
-    let mut answers = Vec::new();
-    let keep = |aim, present| Case {
-        aim,
-        present,
-        tried: vec![tried(present, 900, 950, 8), tried(EXPANDABLE, 895, 948, 8)],
-        ..Case::default()
+fn why_a_request_fails() {
+    let cause = |requested| {
+        let failure = failure(requested, 10, &["recorded"]);
+        FailureCause::of(&failure, 1000 * MIB)
     };
-    answers.push(keep(Aim::LeastCapacity, "").text());
-    answers.push(keep(Aim::DriverTime, "max_split_size_mb:64").text());
-    answers.push(keep(Aim::Reserved, "").text());
-    let left = Case {
-        left: 3,
-        ..keep(Aim::LeastCapacity, "")
-    };
-    answers.push(left.text());
-    let unknown = Case {
-        tried: vec![tried("", 0, 950, 8), tried(EXPANDABLE, 0, 720, 9)],
-        ..Case::default()
-    };
-    answers.push(unknown.text());
-    insta::assert_snapshot!(answers.join("\n"));
-}
-
-#[test]
-fn a_gain_that_is_not_reliable() {
-    let mut answers = Vec::new();
-    let case = |aim| Case {
-        aim,
-        stability: Some(stability(5, 0.05)),
-        ..Case::default()
-    };
-    answers.push(case(Aim::LeastCapacity).text());
-    answers.push(case(Aim::Reserved).text());
-    insta::assert_snapshot!(answers.join("\n"));
-    let reliable = Case {
-        stability: Some(stability(8, 0.05)),
-        ..Case::default()
-    };
-    assert_eq!(reliable.answer().kind, AnswerKind::Change);
-}
-
-/// What other aims would gain is told from a tenth on.
-#[test]
-fn other_aims_gain_a_tenth() {
-    let also = |reserved: u64, driver_ms: u64| {
-        let case = Case {
-            tried: vec![
-                tried("", 900, 950, 100),
-                tried(EXPANDABLE, 700, 1000, 100),
-                tried("max_split_size_mb:64", 900, reserved, driver_ms),
-            ],
-            ..Case::default()
-        };
-        case.answer().also
-    };
-    assert_eq!(
-        also(900, 90),
-        [
-            "To spend the least time in driver calls, use 'max_split_size_mb:64': 90.0 ms instead of 100.0 ms.",
-            "To hold the least memory on this device, use 'max_split_size_mb:64': 900.0 MiB instead of 1000.0 MiB.",
-        ]
-    );
-    assert_eq!(also(901, 91), [""; 0]);
-}
-
-#[test]
-fn a_setting_of_recent_releases() {
-    let conf = "large_segment_size_mb:64,expandable_segments:True";
-    let case = Case {
-        tried: vec![tried("", 900, 950, 8), tried(conf, 700, 720, 9)],
-        ..Case::default()
-    };
-    assert_eq!(
-        case.answer().also,
-        [
-            "To spend the least time in driver calls, use the default settings: 8.0 ms instead of 9.0 ms.",
-            "large_segment_size_mb requires PyTorch 2.11 or later.",
-        ]
-    );
-}
-
-/// More than a quarter longer, which is told unless driver time is the aim.
-#[test]
-fn driver_calls_take_longer() {
-    let last = |aim, before: u64, after: u64| {
-        let case = Case {
-            aim,
-            tried: vec![
-                tried("", 900, 950, before),
-                tried(EXPANDABLE, 700, 720, after),
-            ],
-            ..Case::default()
-        };
-        case.answer().sentences.last().unwrap().clone()
-    };
-    assert_eq!(
-        last(Aim::LeastCapacity, 8, 11),
-        "Driver calls then take 1.4 times as long: 11.0 ms instead of 8.0 ms."
-    );
-    assert!(!last(Aim::LeastCapacity, 8, 10).contains("times as long"));
-    assert!(!last(Aim::LeastCapacity, 0, 10).contains("times as long"));
-    let failing = Case {
-        tried: vec![
-            failing(tried("", 900, 950, 8)),
-            tried(EXPANDABLE, 700, 720, 90),
-        ],
-        ..Case::default()
-    };
-    assert!(!failing.text().contains("times as long"));
-}
-
-/// Another allocator is worth it from 3 % on.
-#[test]
-fn the_allocator_of_our_own_needs_less() {
-    let also = |needs: u64, own: u64| {
-        let case = Case {
-            tried: vec![tried("", 990, 990, 8), tried(EXPANDABLE, needs, 990, 8)],
-            own: Some(own),
-            ..Case::default()
-        };
-        case.answer().also
-    };
-    assert_eq!(
-        also(800, 776),
-        [
-            "With Coalesce's own allocator in place of PyTorch's it needs 776.0 MiB instead of 800.0 MiB. To run \
-             it so: COALESCE_TORCH_ALLOC=policy=quilt python -m coalesce_torch PROGRAM.py",
-        ]
-    );
-    assert_eq!(also(800, 777), [""; 0]);
+    assert_eq!(cause(910), FailureCause::Fragmentation);
+    assert_eq!(cause(911), FailureCause::TooMuchMemory);
 }

@@ -8,7 +8,7 @@ use coalesce_workloads::families::program::Program;
 use super::*;
 use crate::advise::advise;
 use crate::advise::tests::request;
-use crate::diagnose::testing::{MIB, Written, hold, several};
+use crate::diagnose::testing::{MIB, hold, several, written};
 
 /// Ranks by their available memory and what they need now and then, in MiB; 0 if it is unknown.
 fn ranks(ranks: &[(u64, u64, u64)]) -> Vec<RankNeeds> {
@@ -80,7 +80,7 @@ fn advised<T>(look: impl FnOnce(&[AdviceRequest<'_>], Vec<Advice>) -> T) -> T {
             hold(program, 1, 70 * MIB);
         }
     };
-    let workloads = [0, 6].map(|more| Cached::of(&Written(program(more))).unwrap());
+    let workloads = [0, 6].map(|more| Cached::of(&written(program(more))).unwrap());
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let requests = workloads.each_ref().map(|workload| AdviceRequest {
         conditions: ReplayConditions::on(400 * MIB),

@@ -230,153 +230,52 @@ pub(super) fn kept_of(conf: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_workloads::cases;
+
     use super::*;
 
-    #[test]
-    fn pytorch_accepts_the_string() {
-        let all = CandidateSettings {
-            expandable: true,
-            large_segment_mib: Some(32),
-            max_split_mib: Some(64),
-            non_split_rounding_mib: Some(128),
-            roundup: Some(RoundupSetting::Ranges {
-                ranges: vec![5, 7],
-                divisions: 4,
-            }),
-            collector: Some(CollectorSetting {
-                threshold_percent: 80,
-                fraction_permille: Some(999),
-            }),
-            kept: "pinned_num_register_threads:4".to_owned(),
-        };
-        let text = all.to_string();
-        assert_eq!(
-            text,
-            "expandable_segments:True,large_segment_size_mb:32,max_split_size_mb:64,\
-             max_non_split_rounding_mb:128,roundup_power2_divisions:[16:1,32:4,128:4],\
-             garbage_collection_threshold:0.8,per_process_memory_fraction:0.999,\
-             pinned_num_register_threads:4"
-        );
-        let settings = Settings::from_conf(&text).unwrap();
-        assert!(settings.is_oversize(64 << 20) && settings.expandable_segments());
-        assert_eq!(
-            kept_of(&text),
-            "per_process_memory_fraction:0.999,pinned_num_register_threads:4"
-        );
-        assert_eq!(all.keys(), 7);
-        assert_eq!(CandidateSettings::default().to_string(), "");
-    }
-
-    #[test]
-    fn settings_strings_are_read() {
-        let canonical = |conf: &str| {
-            let read = CandidateSettings::read(conf, Release::DEFAULT);
-            read.map(|read| read.to_string())
-        };
-        let conf = "max_split_size_mb:64, garbage_collection_threshold:0.8,later:1";
-        assert_eq!(
-            canonical(conf).unwrap(),
-            "max_split_size_mb:64,garbage_collection_threshold:0.8,later:1"
-        );
-        for conf in [
-            "",
-            "expandable_segments:True,roundup_power2_divisions:4",
-            "large_segment_size_mb:64,max_split_size_mb:128,max_non_split_rounding_mb:256",
-        ] {
-            assert_eq!(canonical(conf).unwrap(), conf);
+    /// Settings as the search writes them: a list of divisions, which it does not read, is for 32 and 128 MiB, and a limit
+    /// is the collector's.
+    fn settings(conf: &str) -> Option<CandidateSettings> {
+        let (list, limit) = ("[16:1,32:4,128:4]", ",per_process_memory_fraction:0.999");
+        let plain = conf.replace(list, "4").replace(limit, "");
+        let mut read = CandidateSettings::read(&plain, Release::DEFAULT)?;
+        if conf.contains(list) {
+            let (ranges, divisions) = (vec![5, 7], 4);
+            read.roundup = Some(RoundupSetting::Ranges { ranges, divisions });
         }
-        // Not generated: a list of divisions that differ.
-        assert_eq!(canonical("roundup_power2_divisions:[256:1,>:2]"), None);
-        assert_eq!(canonical("max_split_size_mb:1"), None);
-    }
-
-    #[test]
-    fn sensible_settings_combine() {
-        let split = CandidateSettings {
-            max_split_mib: Some(64),
-            ..CandidateSettings::default()
-        };
-        let rounded = CandidateSettings {
-            roundup: Some(RoundupSetting::All(4)),
-            ..CandidateSettings::default()
-        };
-        let expandable = CandidateSettings {
-            expandable: true,
-            ..CandidateSettings::default()
-        };
-        let both = split.and(&rounded).unwrap();
-        assert_eq!(
-            both.to_string(),
-            "max_split_size_mb:64,roundup_power2_divisions:4"
-        );
-        assert!(split.and(&both).is_none() && split.and(&expandable).is_none());
-        assert!(expandable.and(&expandable).is_none());
-        assert!(expandable.and(&rounded).is_some());
-    }
-
-    #[test]
-    fn settings_that_contradict_each_other_are_invalid() {
-        let both = |large_segment_mib: u64, max_split_mib: u64| CandidateSettings {
-            large_segment_mib: Some(large_segment_mib),
-            max_split_mib: Some(max_split_mib),
-            ..CandidateSettings::default()
-        };
-        assert!(!both(64, 25).is_valid(Release::DEFAULT));
-        assert!(both(64, 64).is_valid(Release::DEFAULT) && both(12, 25).is_valid(Release::DEFAULT));
-        let unknown = CandidateSettings {
-            kept: "later:1".to_owned(),
-            ..both(12, 25)
-        };
-        assert!(unknown.is_valid(Release::DEFAULT));
-    }
-
-    #[test]
-    fn one_kind_alone() {
-        let none = CandidateSettings::default();
-        let kinds: [CandidateSettings; 5] = [
-            CandidateSettings {
-                expandable: true,
-                ..none.clone()
-            },
-            CandidateSettings {
-                max_split_mib: Some(64),
-                ..none.clone()
-            },
-            CandidateSettings {
-                roundup: Some(RoundupSetting::All(4)),
-                ..none.clone()
-            },
-            CandidateSettings {
-                collector: Some(CollectorSetting {
-                    threshold_percent: 80,
-                    fraction_permille: None,
-                }),
-                ..none.clone()
-            },
-            CandidateSettings {
-                large_segment_mib: Some(32),
-                ..none.clone()
-            },
-        ];
-        assert!(!none.is_single() && none.keys() == 0);
-        for (index, settings) in kinds.iter().enumerate() {
-            assert!(settings.is_single() && settings.keys() == 1, "{settings}");
-            let of_kind = CandidateSettings::KINDS.map(|kind| kind(settings));
-            assert_eq!(
-                of_kind,
-                [0, 1, 2, 3, 4].map(|kind| kind == index),
-                "{settings}"
-            );
+        if let Some(collector) = read.collector.as_mut().filter(|_| conf.contains(limit)) {
+            collector.fraction_permille = Some(999);
         }
-        let [expandable, split, rounded, collector, segments] = kinds;
-        assert!(!split.and(&rounded).unwrap().is_single());
-        assert!(expandable.and(&collector).is_none() && expandable.and(&split).is_none());
-        assert_eq!(expandable.and(&segments).unwrap().keys(), 2);
-        let rounding = CandidateSettings {
-            non_split_rounding_mib: Some(64),
-            ..split
+        Some(read)
+    }
+
+    /// What is known about settings, about two together, or what is kept of a string.
+    fn shown(case: &str) -> String {
+        let of = |conf: &str| settings(conf).expect("settings that the search generates");
+        if let Some((one, other)) = case.split_once(" and ") {
+            let both = of(one).and(&of(other));
+            return both.map_or("no combination".to_owned(), |both| {
+                format!("{both}, valid {}", both.is_valid(Release::DEFAULT))
+            });
+        }
+        let Some(settings) = settings(case.trim_matches('\'')) else {
+            return "not generated".to_owned();
         };
-        assert!(!rounding.is_single() && rounding.keys() == 2);
-        assert!(rounding.and(&rounding).is_none());
+        let kinds: Vec<usize> = (0..5)
+            .filter(|&kind| CandidateSettings::KINDS[kind](&settings))
+            .collect();
+        let valid = settings.is_valid(Release::DEFAULT);
+        format!(
+            "'{settings}', {} keys of kinds {kinds:?}, single {}, valid {valid}, kept '{}'",
+            settings.keys(),
+            settings.is_single(),
+            settings.kept
+        )
+    }
+
+    #[test]
+    fn settings_as_the_search_varies_them() {
+        cases::check("src/advise/search/cases/settings.txt", shown);
     }
 }

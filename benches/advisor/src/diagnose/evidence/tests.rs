@@ -1,72 +1,76 @@
+//! The evidence of programs as text: `cases/programs.txt`.
+
+use std::fmt::Write;
+
 use coalesce_alloc::history::Action::{Alloc, FreeCompleted};
-use coalesce_workloads::families::program::Program;
+use coalesce_workloads::cases;
 
 use super::*;
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, Traced, burst, hold, recording};
+use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, case, hold, recording};
 
 #[test]
-fn the_peak_is_that_of_the_larger_pool() {
-    let peak = |small: u64| {
-        ROOMY.gather(
-            move |program| {
-                hold(program, 1, 30 * MIB);
-                hold(program, small, MIB);
-                hold(program, 1, 512);
-            },
-            |evidence| (evidence.peak.event, evidence.peak_level().reserved / MIB),
-        )
-    };
-    // The last small segment follows the peak of the large pool.
-    assert_eq!(peak(10), (0, 30));
-    // 32 MiB of small segments.
-    assert_eq!(peak(30), (31, 62));
+fn the_evidence_of_programs() {
+    cases::check("src/diagnose/evidence/cases/programs.txt", |case| {
+        let first = case.lines().next().unwrap();
+        match first.strip_prefix("against") {
+            Some(conf) => case::gather(&case[first.len()..], |it| improvement(it, conf.trim())),
+            None => case::gather(case, shown),
+        }
+    });
 }
 
-#[test]
-fn memory_at_the_peak() {
-    ROOMY.gather(
-        |program| {
-            let first = program.alloc(5 * MIB, "first");
-            hold(program, 2, 4 * MIB);
-            program.free(first);
-            hold(program, 1, 30 * MIB);
-            program.empty_cache();
-        },
-        |evidence| {
-            let peak = &evidence.peak;
-            let mut live: Vec<usize> = peak.live.values().copied().collect();
-            live.sort_unstable();
-            assert_eq!((peak.event, &live[..]), (4, &[1, 2, 3][..]));
-            let free: Vec<u64> = peak.free_blocks().map(|bytes| bytes / MIB).collect();
-            assert_eq!(free, [5, 7]);
-            assert!(evidence.failure.is_none());
-            assert_eq!(evidence.entry_of(0), None);
-            assert_eq!(evidence.event_at(0), None);
-        },
+fn improvement(evidence: &Evidence<'_>, conf: &str) -> String {
+    let found = Improvement::of(evidence, conf);
+    found.map_or("no improvement".to_owned(), |found| {
+        format!("saves {}: {}", found.saved / MIB, found.sentence)
+    })
+}
+
+fn shown(evidence: &Evidence<'_>) -> String {
+    let mib = |bytes: u64| bytes / MIB;
+    let peak = &evidence.peak;
+    let mut live: Vec<usize> = peak.live.values().copied().collect();
+    live.sort_unstable();
+    let free: Vec<u64> = peak.free_blocks().map(mib).collect();
+    let mut text = format!(
+        "peak of {} at event {}: ",
+        mib(evidence.peak_level().reserved),
+        peak.event
     );
-}
-
-#[test]
-fn what_the_program_can_reserve() {
-    let found = |conf, limit| {
-        Scene(conf, 200 * MIB, None).gather_under(
-            limit,
-            |program| hold(program, 1, MIB),
-            |evidence| {
-                (
-                    evidence.limit().map(|bytes| bytes / MIB),
-                    evidence.available() / MIB,
-                )
-            },
-        )
+    let _ = writeln!(
+        text,
+        "live {live:?}, free {free:?}, fails {}",
+        evidence.failure.is_some()
+    );
+    let (limit, available) = (evidence.limit().map(mib), mib(evidence.available()));
+    let _ = write!(
+        text,
+        "limit {limit:?}, available {available}, fails {}",
+        evidence.tally.ooms
+    );
+    let roomy = evidence.with_room().unwrap();
+    let reserved = mib(roomy.measures.peak_reserved_bytes);
+    let _ = writeln!(text, "; with room {reserved}, fails {}", roomy.ooms);
+    let requests = evidence.allocations().map(|(index, a)| (index, a.bytes));
+    // A request that there is not counts nowhere.
+    for site in evidence.call_sites(requests.chain([(9_999, 1)])) {
+        let _ = writeln!(text, "{site}");
+    }
+    let requests = || {
+        evidence
+            .allocations()
+            .map(|(index, _)| index)
+            .chain([9_999])
     };
-    let half = "per_process_memory_fraction:0.5";
-    assert_eq!(found("", None), (None, 200));
-    assert_eq!(found(half, None), (Some(100), 100));
-    assert_eq!(found("per_process_memory_fraction:1.0", None), (None, 200));
-    assert_eq!(found(half, Some(150 * MIB)), (Some(150), 150));
-    assert_eq!(found("", Some(900 * MIB)), (Some(900), 200));
+    let entries: Vec<_> = requests()
+        .filter_map(|index| evidence.entry_of(index))
+        .collect();
+    let stacks: Vec<_> = requests()
+        .filter_map(|index| evidence.stack_of(index))
+        .collect();
+    let first = evidence.event_at(0);
+    text + &format!("recorded {entries:?} with {stacks:?}, the first event {first:?}")
 }
 
 #[test]
@@ -110,83 +114,6 @@ fn settings_of_other_replays() {
             );
         },
     );
-    let limited = Scene("per_process_memory_fraction:0.1", 200 * MIB, None);
-    let roomy = limited.gather_under(
-        Some(15 * MIB),
-        |program| hold(program, 3, 100 * MIB),
-        |evidence| {
-            assert_eq!(evidence.tally.ooms, 3);
-            evidence.with_room().unwrap()
-        },
-    );
-    assert_eq!(
-        (roomy.ooms, roomy.measures.peak_reserved_bytes),
-        (0, 300 * MIB)
-    );
-}
-
-/// The sentence about settings, if they are an improvement.
-fn improvement(
-    scene: Scene<'_>,
-    conf: &str,
-    program: impl Fn(&mut Program<'_>) + Send + Sync,
-) -> Option<(u64, String)> {
-    scene.gather(program, |evidence| {
-        Improvement::of(evidence, conf).map(|found| (found.saved / MIB, found.sentence))
-    })
-}
-
-/// Segments of 40 MiB instead of 20 halve the calls to the driver.
-#[test]
-fn half_as_many_driver_calls_are_an_improvement() {
-    let larger = |mib: u64, requests: u64| {
-        let conf = format!("large_segment_size_mb:{mib}");
-        improvement(ROOMY, &conf, |program| hold(program, requests, 5 * MIB))
-    };
-    let (saved, sentence) = larger(40, 80).unwrap();
-    assert_eq!(saved, 0);
-    assert_eq!(
-        sentence,
-        "With 'large_segment_size_mb:40', the peak of reserved memory is 400.0 MiB instead of 400.0 MiB, and memory is \
-         taken from or returned to the device 10 times instead of 20"
-    );
-    assert_eq!(larger(40, 72), None, "nine calls less");
-    assert_eq!(larger(30, 120), None, "20 instead of 30");
-    assert_eq!(larger(80, 84), None, "more memory");
-}
-
-#[test]
-fn fewer_failed_requests_are_an_improvement() {
-    let device = |conf| Scene(conf, 100 * MIB, None);
-    let fill = |program: &mut Program<'_>| {
-        [60, 90, 200]
-            .into_iter()
-            .for_each(|mib| program.scratch(mib * MIB, "mm"));
-    };
-    let limited = "per_process_memory_fraction:0.5";
-    let (saved, sentence) = improvement(device(limited), "", fill).unwrap();
-    assert_eq!(saved, 0);
-    assert_eq!(
-        sentence,
-        "With the default settings, the peak of reserved memory is 90.0 MiB instead of 0.0 MiB, and memory is taken from \
-         or returned to the device 4 times instead of 0, and 1 request fails instead of 3"
-    );
-    assert_eq!(
-        improvement(device(""), limited, fill),
-        None,
-        "more requests fail"
-    );
-}
-
-/// Less is reserved if more requests fail, but that is no improvement.
-#[test]
-fn memory_is_not_saved_by_failing() {
-    let program = |program: &mut Program<'_>| burst(program, 2, 30 * MIB);
-    let limited = "per_process_memory_fraction:0.4";
-    assert_eq!(
-        improvement(Scene("", 100 * MIB, None), limited, program),
-        None
-    );
 }
 
 /// The program frees two tensors between the second request and the third.
@@ -222,48 +149,4 @@ fn events_at_times_of_the_recording() {
     // A block that was live when the recording began.
     let entries = [None, Some(0), Some(1), Some(4)];
     assert_eq!(events(1), ([1, 1, 2, 2, 3, 4, 5, 5, 6], entries.to_vec()));
-}
-
-#[test]
-fn call_sites_are_summed_up_by_operator() {
-    let mut program = Traced::new();
-    for (line, mib) in [(1, 9), (2, 7), (3, 4), (4, 8), (2, 6)] {
-        program.request(&format!("train.py:{line} main"), mib * MIB, true);
-    }
-    program.gather(|evidence| {
-        let requests = || evidence.allocations().map(|(index, a)| (index, a.bytes));
-        let sites = evidence.call_sites(requests());
-        let shown: Vec<String> = sites.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["5 × several at train.py:2 main: 34.0 MiB"]);
-        let some = evidence.call_sites(requests().take(1).chain([(99, 1)]));
-        assert_eq!(
-            some[0].to_string(),
-            "1 × several at train.py:1 main: 9.0 MiB"
-        );
-        assert_eq!(evidence.stack_of(2).map(|id| id.0), Some(3));
-        assert_eq!(evidence.stack_of(99), None);
-    });
-    ROOMY.gather(
-        |program| {
-            for (index, mib) in (0..).zip([3, 9, 5, 4, 8, 2, 7]) {
-                program.scratch(mib * MIB, ["a", "b", "c", "d", "e", "f", "g"][index]);
-            }
-            program.scratch(5 * MIB, "a");
-        },
-        |evidence| {
-            let requests = evidence.allocations().map(|(index, a)| (index, a.bytes));
-            let sites = evidence.call_sites(requests);
-            let shown: Vec<String> = sites.iter().map(ToString::to_string).collect();
-            assert_eq!(
-                shown,
-                [
-                    "1 × b: 9.0 MiB",
-                    "2 × a: 8.0 MiB",
-                    "1 × e: 8.0 MiB",
-                    "1 × g: 7.0 MiB",
-                    "1 × c: 5.0 MiB"
-                ]
-            );
-        },
-    );
 }

@@ -1,7 +1,7 @@
 use coalesce_workloads::families::program::Program;
 
 use super::*;
-use crate::diagnose::testing::{MIB, Scene, Written};
+use crate::diagnose::testing::{MIB, Scene, written};
 
 /// A line for each request of a program, with addresses counted in MiB from the first.
 fn requests(log: &Log) -> Vec<String> {
@@ -169,7 +169,7 @@ fn the_phase_of_an_event() {
 /// Each event takes memory; requests, and tags that are new, take more.
 #[test]
 fn the_memory_that_a_log_takes() {
-    let mut log = Log::of(&Written(|_: &mut Program<'_>| {}));
+    let mut log = Log::of(&written(|_| {}));
     log.tag("known");
     let request = |tag| {
         let (id, bytes, stream) = (1, 2, 3);

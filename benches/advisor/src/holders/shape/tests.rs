@@ -1,12 +1,11 @@
 use coalesce_alloc::driver::DeviceAddr;
-use coalesce_workloads::families::program::Program;
 
 use super::*;
-use crate::diagnose::testing::Written;
+use crate::diagnose::testing::written;
 
 /// A log of allocations: the events of their birth and their end, and their bytes.
 fn log(allocations: &[(u64, u64, u64)]) -> Log {
-    let mut log = Log::of(&Written(|_: &mut Program<'_>| {}));
+    let mut log = Log::of(&written(|_| {}));
     let allocation = |&(born, freed, bytes): &(u64, u64, u64)| Allocation {
         id: born,
         born,

@@ -8,8 +8,8 @@ use coalesce_alloc::printable::is_unprintable;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
-
+use coalesce_workloads::families::program::Program;
+use coalesce_workloads::written::program;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
@@ -17,37 +17,18 @@ use super::*;
 use crate::advise::advise;
 use crate::advise::tests::request;
 
-/// Two steps; the second requests 300 MiB in one piece after 200 MiB in small ones.
-struct Program;
-
-impl Workload for Program {
-    fn name(&self) -> &'static str {
-        "<program>"
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut malloc = |id, mib: u64, tag| {
-            sink.op(Op::Malloc {
-                id,
-                bytes: mib << 20,
-                stream: 0,
-                tag,
-            })
-        };
-        for id in 0..20 {
-            malloc(id, 10, "<small>")?;
-        }
-        malloc(20, 300, "<large>")?;
-        for id in 0..21 {
-            sink.op(Op::Free { id })?;
-        }
-        Ok(())
-    }
+/// 200 MiB in small tensors, and then 300 MiB in one piece.
+fn requests(program: &mut Program<'_>) {
+    let mut tensors: Vec<_> = (0..20)
+        .map(|_| program.alloc(10 << 20, "<small>"))
+        .collect();
+    tensors.push(program.alloc(300 << 20, "<large>"));
+    program.free_all(tensors);
 }
 
 /// What `look` makes of the request and the advice for the program on a device of 400 MiB.
 fn advised<T>(look: impl Fn(&AdviceRequest<'_>, &Advice) -> T) -> T {
-    let workload = Cached::of(&Program).unwrap();
+    let workload = Cached::of(&program("<program>", requests)).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = AdviceRequest {
         sources: &["device memory: 400.0 MiB, see `--capacity`".to_owned()],

@@ -9,7 +9,7 @@ use super::*;
 use crate::advise::stability::{Gain, Spreads, Stability};
 use crate::advise::tests::request;
 use crate::advise::{AdviceRequest, advise};
-use crate::diagnose::testing::{MIB, Written, hold};
+use crate::diagnose::testing::{MIB, hold, written};
 use crate::holders::{CategoryBytes, Holder};
 
 /// Advice for a program in whose segments a tensor keeps memory that the last request cannot use.
@@ -22,7 +22,7 @@ fn advice(mib: u64) -> Advice {
         program.free(rest);
         hold(program, 1, 70 * MIB);
     };
-    let workload = Cached::of(&Written(program)).unwrap();
+    let workload = Cached::of(&written(program)).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let mut advice = advise(&AdviceRequest {
         conditions: ReplayConditions::on(mib * MIB),
@@ -45,17 +45,10 @@ fn holder(mib: u64) -> Holder {
     Holder {
         place: "a.py:1".to_owned(),
         function: "f".to_owned(),
-        file: String::new(),
-        library: None,
-        operator: String::new(),
-        is_of_backward: false,
         category: Category::Gradients,
         bytes: mib * MIB,
         blocks: 2,
-        stream: 0,
-        pool: None,
-        label: None,
-        frames: Vec::new(),
+        ..Holder::default()
     }
 }
 
