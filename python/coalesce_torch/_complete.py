@@ -73,7 +73,7 @@ def _applying(library, original):
 
 def _compiled():
     """Returns the loaded library for the installed PyTorch."""
-    # Not at the top: this file is also imported where such a library, and its modules, do not exist.
+    # Not at the top: its modules do not exist everywhere, and this file is imported everywhere.
     from . import _cache
 
     command = _command()

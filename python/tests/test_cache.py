@@ -1,4 +1,4 @@
-"""Where compiled libraries are kept, and what is loaded. Needs no PyTorch, no compiler and no GPU."""
+"""Where compiled libraries are kept, and what is loaded. Needs no PyTorch and no compiler."""
 
 import contextlib
 import importlib.util
@@ -131,7 +131,11 @@ class Cache(unittest.TestCase):
         self.load()
         self.caches.chmod(0o770)
         user = cache.pwd.getpwuid(os.geteuid()).pw_name
-        for name, members, is_used in ((user, [], True), (user, ["eve"], False), ("all", [], False)):
+        for name, members, is_used in (
+            (user, [], True),
+            (user, ["eve"], False),
+            ("all", [], False),
+        ):
             group = mock.Mock(gr_name=name, gr_mem=members)
             with mock.patch.object(cache.grp, "getgrgid", return_value=group):
                 compiled, _ = self.load()
