@@ -1,10 +1,11 @@
 """Finds and runs the program `coalesce`, which the wheel contains."""
 
 import contextlib
+import glob
 import json
 import os
-import secrets
 import pickle
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,14 @@ import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any, Container, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+
+try:
+    import fcntl
+except ImportError:  # Windows, where what a killed process left stays
+    fcntl = None  # type: ignore[assignment]
+
+# How the name of a file ends that is being written.
+_UNFINISHED = ".unfinished"
 
 # What is read: the path of a file, or a snapshot as torch.cuda.memory._snapshot() returns it.
 Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
@@ -146,13 +155,41 @@ def replaced(path: "os.PathLike[str]") -> Iterator[str]:
         yield os.fspath(path)
         return
     target = os.path.realpath(path)
-    unfinished = f"{target}.{os.getpid()}-{secrets.token_hex(4)}.unfinished"
-    try:
-        yield unfinished
-        os.replace(unfinished, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(unfinished)
+    _remove_abandoned(target)
+    with _unfinished(target) as unfinished:
+        try:
+            yield unfinished
+            os.replace(unfinished, target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(unfinished)
+
+
+@contextlib.contextmanager
+def _unfinished(target: str) -> Iterator[str]:
+    """The path of a new file beside the target, locked as long as its writer lives."""
+    while True:
+        path = f"{target}.{os.getpid()}-{secrets.token_hex(4)}{_UNFINISHED}"
+        if fcntl is None:
+            yield path
+            return
+        with open(path, "xb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks, where nobody has one
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # Another process may have removed it before it was locked.
+            if os.path.exists(path):
+                yield path
+                return
+
+
+def _remove_abandoned(target: str) -> None:
+    """Removes what killed processes wrote of the file."""
+    if fcntl is None:
+        return
+    for path in glob.glob(f"{glob.escape(target)}.*{_UNFINISHED}"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # in use, or not ours
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
 
 
 def is_special(path: "os.PathLike[str]") -> bool:

@@ -3,7 +3,6 @@
 The C++ file in cpp/ is compiled against the headers of the installed PyTorch when first needed.
 """
 
-import contextlib
 import ctypes
 import hashlib
 import importlib.util
@@ -12,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -36,7 +34,7 @@ def install(library):
     """
     global _installed
     try:
-        built = ctypes.CDLL(str(_build()))
+        built = _compiled()
     except (_CannotBuild, OSError) as reason:
         warnings.warn(
             "CUDA graphs, torch.cuda.MemPool, stacks in the history and sharing tensors between "
@@ -73,38 +71,26 @@ def _applying(library, original):
     return set_allocator_settings
 
 
-def _build():
-    """Returns the path of the compiled library for the installed PyTorch."""
+def _compiled():
+    """Returns the loaded library for the installed PyTorch."""
+    # Not at the top: its modules do not exist everywhere, and this file is imported everywhere.
+    from . import _cache
+
     command = _command()
     key = hashlib.sha256()
     for source in sorted(_SOURCES.rglob("*.*")):
         key.update(source.read_bytes())
     key.update(repr(command).encode() + _version(command[0]) + torch.__version__.encode())
-    name = f"torch-{torch.__version__}-{key.hexdigest()[:16]}.so"
-    folder = _cache()
-    path = folder / name
-    if path.exists():
-        return path
-    with _lock(folder / f"{name}.lock"):
-        if path.exists():  # another process has built it meanwhile
-            return path
+
+    def build(path):
         print(f"coalesce: compiling for PyTorch {torch.__version__} (once)", file=sys.stderr)
-        unfinished = folder / f"{name}.{os.getpid()}"
-        try:
-            done = subprocess.run(
-                [*command, "-o", str(unfinished)],
-                capture_output=True,
-                text=True,
-                cwd=_SOURCES,
-            )
-            if done.returncode != 0:
-                raise _CannotBuild(f"{shlex.join(command)} failed:\n{done.stderr.strip()[:2000]}")
-            with open(unfinished, "rb") as file:
-                os.fsync(file.fileno())  # a file cut short would crash the loader
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    return path
+        done = subprocess.run(
+            [*command, "-o", str(path)], capture_output=True, text=True, cwd=_SOURCES
+        )
+        if done.returncode != 0:
+            raise _CannotBuild(f"{shlex.join(command)} failed:\n{done.stderr.strip()[:2000]}")
+
+    return _cache.load(f"torch-{torch.__version__}-{key.hexdigest()[:16]}", build)
 
 
 def _command():
@@ -160,27 +146,3 @@ def _cuda_headers():
         "the headers of the CUDA runtime are not found; set CUDA_HOME, or install the package "
         f"nvidia-cuda-runtime of CUDA {torch.version.cuda}"
     )
-
-
-def _cache():
-    """Returns a folder for compiled libraries: one that lasts, if that can be written."""
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(caches, "coalesce")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="coalesce-"))
-
-
-@contextlib.contextmanager
-def _lock(path):
-    """Lets one process at a time in."""
-    # Not at the top: this file is also imported where there is no such module, and no library.
-    import fcntl
-
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -57,6 +57,7 @@ for python in "${pythons[@]}"; do
   clean "$venv" python -W error "$checkout/python/tests/test_record.py"
   if [ "$(uname -s)" = Linux ]; then
     uv pip install --quiet --python "$venv" pytest pytest-xdist
+    clean "$venv" python -W error "$checkout/python/tests/test_cache.py"
     clean "$venv" pytest -q -p no:cacheprovider "$checkout"/python/tests/test_{pytest,comment}.py
     packages=$(clean "$venv" python -c 'import coalesce, os; print(os.path.dirname(coalesce.__path__[0]))')
     clean "$venv" python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).coalesce_malloc' \

@@ -21,6 +21,9 @@ use crate::Script;
 
 type Allocator = PyTorch<SimDevice>;
 
+/// More would keep times in memory without telling more.
+const MOST_RUNS: usize = 1_000_000;
+
 /// Options of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchOptions {
@@ -46,8 +49,8 @@ impl BenchOptions {
     /// If a number is out of range.
     pub fn validate(self) -> anyhow::Result<()> {
         ensure!(
-            self.runs > 0 && self.walks > 0,
-            "--bench and --inner need at least 1"
+            (1..=MOST_RUNS).contains(&self.runs) && (1..=MOST_RUNS).contains(&self.walks),
+            "--bench and --inner need 1 to {MOST_RUNS}"
         );
         ensure!((1..=64).contains(&self.threads), "--threads needs 1 to 64");
         ensure!(

@@ -39,6 +39,7 @@
 mod conditions;
 mod files;
 mod history;
+mod inherited;
 mod input;
 mod markdown;
 mod output;

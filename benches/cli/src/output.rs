@@ -15,6 +15,7 @@ use coalesce_alloc::settings::SettingsError;
 use coalesce_bench::measure::progress::{be_quiet, is_quiet};
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
+pub use coalesce_bench::measure::results::ensure_folder;
 use coalesce_bench::text::lines;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::snapshot::release::unknown_key_hint;
@@ -24,6 +25,7 @@ use serde::Serialize;
 use terminal_size::{Width, terminal_size};
 
 use super::files::OutputFolder;
+use super::inherited;
 use super::styled::{BAD, Styled};
 
 /// The flags of all verbs.
@@ -86,6 +88,7 @@ fn use_color(when: ColorChoice) {
 /// # Errors
 /// As [`print()`].
 pub fn print_styled(text: &Styled) -> anyhow::Result<()> {
+    ensure_stdout()?;
     let written = anstream::stdout().write_all(text.as_str().as_bytes());
     written.context(CANNOT_PRINT)
 }
@@ -131,22 +134,6 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     results::write(path, contents)
 }
 
-/// Checks that the folder of a file exists that the user names, before the work that produces its contents. It is not
-/// created, because its name may be misspelt.
-///
-/// # Errors
-/// If it does not exist.
-pub fn ensure_folder(path: &Path) -> anyhow::Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    ensure!(
-        folder.as_os_str().is_empty() || folder.exists(),
-        "cannot write {}: there is no folder {}",
-        printable::path(path),
-        printable::path(folder)
-    );
-    Ok(())
-}
-
 /// Writes a table of results, or prints it if its name is `-`.
 ///
 /// # Errors
@@ -186,6 +173,18 @@ pub fn folder() -> impl TypedValueParser<Value = OutputFolder> {
 
 const CANNOT_PRINT: &str = "cannot write to standard output";
 
+/// Checks that the program has a standard output. Rust's library pretends so if it has none.
+///
+/// # Errors
+/// If it was closed when the program started.
+pub fn ensure_stdout() -> anyhow::Result<()> {
+    ensure!(
+        !inherited::stdout_is_closed(),
+        "{CANNOT_PRINT}: it is closed"
+    );
+    Ok(())
+}
+
 /// Prints text for people, or [JSON](json) that can be printed.
 ///
 /// # Errors
@@ -199,6 +198,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    ensure_stdout()?;
     #[expect(clippy::disallowed_methods, reason = "this is how text is printed")]
     let mut stdout = stdout().lock();
     // The last line may lack its end and would be kept in a buffer.
@@ -288,13 +288,20 @@ pub fn invalid_arguments(
         error.insert(kind, value);
     }
     let mut words = arguments.map(|one| one.to_string_lossy().into_owned());
-    // Nobody can be told if printing fails.
-    if !words.any(|one| one.contains(is_unprintable)) {
-        drop(error.print());
-    } else if error.use_stderr() {
-        complain(error.render().to_string().trim_end());
+    let is_printable = !words.any(|one| one.contains(is_unprintable));
+    if !error.use_stderr() {
+        let printed = if is_printable {
+            ensure_stdout().and_then(|()| error.print().context(CANNOT_PRINT))
+        } else {
+            print(&error.render().to_string())
+        };
+        if let Err(error) = printed {
+            return failed(&error, 1);
+        }
+    } else if is_printable {
+        drop(error.print()); // Nobody can be told if that fails.
     } else {
-        drop(print(&error.render().to_string()));
+        complain(error.render().to_string().trim_end());
     }
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -15,7 +15,7 @@ use coalesce_script::{Options, RunError, Script};
 use coalesce_workloads::formats::source::Source;
 
 use super::input::announce;
-use super::output::complain;
+use super::output::{complain, ensure_stdout};
 
 /// Run a conformance script from standard input and print the reference's decisions.
 ///
@@ -86,6 +86,7 @@ const FAILED_OPERATIONS: u8 = 3;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let variable = |name: &str| std::env::var(name).ok();
+    ensure_stdout()?;
     announce(&Source::StandardInput);
     let mut text = String::new();
     stdin()

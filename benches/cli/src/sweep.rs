@@ -104,7 +104,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (digest, sources) = (&plan.digest, SOURCES);
     let heading = format!("# coalesce sweep {digest} share {part}/{parts} sources {sources}");
     let path = Journal::path_for(out);
-    let (mut journal, done) = Journal::open(&path, &heading)?;
+    let (mut journal, kept) = Journal::open(&path, &heading)?;
+    for line in kept.damaged {
+        let path = printable::path(&path);
+        notice(&format!(
+            "{path}: line {line} is damaged; its cell is measured again"
+        ));
+    }
     ctrlc::set_handler(move || {
         let path = printable::path(&path);
         notice_below(&format!(
@@ -112,7 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ));
         std::process::exit(INTERRUPTED);
     })?;
-    let rows = complete(&plan, args, Some(&mut journal), done)?;
+    let rows = complete(&plan, args, Some(&mut journal), kept.rows)?;
     write_table(out, &rows)?;
     journal.remove()?;
     notice_table(out, &rows);

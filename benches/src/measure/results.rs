@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use coalesce_alloc::printable;
 use tempfile::NamedTempFile;
 
@@ -88,6 +88,27 @@ fn in_checkout(variable: &str, default: &str) -> anyhow::Result<PathBuf> {
     Ok(checkout()?.join(path))
 }
 
+/// Checks that the folder of a file exists that the user names, before the work that produces its contents. It is not
+/// created, because its name may be misspelt.
+///
+/// # Errors
+/// If it does not exist.
+pub fn ensure_folder(path: &Path) -> anyhow::Result<()> {
+    let folder = folder_of(path);
+    ensure!(
+        folder.exists(),
+        "cannot write {}: there is no folder {}",
+        printable::path(path),
+        printable::path(folder)
+    );
+    ensure!(
+        folder.is_absolute() || std::env::current_dir().is_ok(),
+        "cannot write {}: the current folder was removed",
+        printable::path(path)
+    );
+    Ok(())
+}
+
 /// Writes a file atomically, and creates its folder: an old file stays until the new one is complete. The file
 /// keeps its permissions, and a symbolic link still points to it. A read-only file is not replaced. A pipe or
 /// a device is written to directly.
@@ -135,31 +156,62 @@ fn replace(target: &Path, contents: &[u8]) -> io::Result<()> {
     if old.as_ref().is_some_and(fs::Permissions::readonly) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let mut file = unfinished(target)?;
-    file.write_all(contents)?;
+    let file = unfinished(target)?;
+    file.as_file().write_all(contents)?;
     if let Some(old) = old {
         file.as_file().set_permissions(old)?;
     }
+    // Some systems report a full disk only now, and a crash must not leave the name of an empty file.
+    file.as_file().sync_all()?;
     file.persist(target)?;
     Ok(())
 }
 
+/// How the name of a file ends that is being written.
+const UNFINISHED: &str = ".unfinished";
+
 /// A new file beside `target`, in which its contents are written until they are complete. Its name is its own, so that
-/// several writers do not disturb each other. It is removed on drop.
+/// several writers do not disturb each other. It is removed on drop, and what killed writers left is removed here.
 fn unfinished(target: &Path) -> io::Result<NamedTempFile> {
+    let folder = folder_of(target);
     let name = target.file_name().unwrap_or_default();
     // The names of files have a limit, and the name needs room for its end.
     let prefix: String = name.to_string_lossy().chars().take(40).collect();
     let prefix = format!("{prefix}.");
+    remove_abandoned(folder, &prefix);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix).suffix(".unfinished");
+    builder.prefix(&prefix).suffix(UNFINISHED);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         // As for any new file, less what the umask takes.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    builder.tempfile_in(folder_of(target))
+    loop {
+        let file = builder.tempfile_in(folder)?;
+        // The lock tells that its writer lives. Where files have none, nobody can have it.
+        let is_locked = file.as_file().lock().is_ok();
+        // Another writer may have removed it before it was locked.
+        if !is_locked || file.path().exists() {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes unfinished files with names that begin so, of which no writer lives.
+fn remove_abandoned(folder: &Path, prefix: &str) {
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(prefix)
+            && name.ends_with(UNFINISHED)
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            // If that is not possible, the next writer tries again.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -300,6 +352,23 @@ mod tests {
         assert_eq!(folder_of(Path::new("a/b")), Path::new("a"));
         assert_eq!(folder_of(Path::new("b")), Path::new("."));
         assert_eq!(folder_of(Path::new("/")), Path::new("."));
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed_and_what_others_write_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = |name: &str| folder.path().join(name).exists();
+        let left = [
+            "a.csv.tUvWxY.unfinished",
+            "b.csv.tUvWxY.unfinished",
+            "a.csv.old",
+        ];
+        left.iter()
+            .for_each(|name| fs::write(folder.path().join(name), "half").unwrap());
+        let living = unfinished(&folder.path().join("a.csv")).unwrap();
+        write(&folder.path().join("a.csv"), b"whole").unwrap();
+        assert_eq!(left.map(there), [false, true, true]);
+        assert!(living.path().exists());
     }
 
     #[test]

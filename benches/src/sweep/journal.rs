@@ -1,22 +1,33 @@
 //! The journal of a sweep: completed cells, in a file beside the results.
 //!
 //! The first line identifies the sweep and its part. Every further line is a row, written at once when its cell is done.
-//! A killed process leaves at worst an incomplete last line, which is removed when the sweep resumes.
+//! Each ends with a checksum. A killed process leaves at worst an incomplete last line, which is removed when the sweep
+//! resumes. A row that is damaged otherwise is measured again.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
 use crate::measure::record::{self, Row};
-use coalesce_alloc::printable;
+use crate::measure::results;
+use coalesce_alloc::printable::{self, printable};
 
 /// An open journal, locked against other processes.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
+}
+
+/// What an interrupted sweep left.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// One row for each cell that was completed.
+    pub rows: Vec<Row>,
+    /// The numbers of damaged lines, from 1, whose cells are not among the rows.
+    pub damaged: Vec<usize>,
 }
 
 impl Drop for Journal {
@@ -40,16 +51,16 @@ impl Journal {
         path.into()
     }
 
-    /// Opens or creates the journal, and returns its rows. `heading` is the line that identifies the sweep.
+    /// Opens or creates the journal, and returns what it keeps. `heading` is the line that identifies the sweep.
     ///
     /// # Errors
-    /// If the journal cannot be written, belongs to another sweep, is broken other than at its end, or is open in
-    /// another process.
-    pub fn open(path: &Path, heading: &str) -> anyhow::Result<(Self, Vec<Row>)> {
+    /// If the journal cannot be written, belongs to another sweep, or is open in another process.
+    pub fn open(path: &Path, heading: &str) -> anyhow::Result<(Self, Kept)> {
         let cannot = || format!("cannot write {}", printable::path(path));
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(cannot)?;
         }
+        results::ensure_folder(path)?;
         // The sweep that had the lock may have removed the journal since it was opened here.
         const ATTEMPTS: usize = 10;
         let mut file = locked(path)?;
@@ -67,8 +78,8 @@ impl Journal {
             .rposition(|&byte| byte == b'\n')
             .map_or(0, |last| last + 1);
         text.truncate(whole);
-        let rows = rows(&text, heading).with_context(|| printable::path(path).to_string())?;
-        if rows.is_empty() {
+        let kept = kept(&text, heading).with_context(|| printable::path(path).to_string())?;
+        if kept.rows.is_empty() {
             text.clear(); // also if it ends before the names of the columns
         }
         file.set_len(text.len() as u64).with_context(cannot)?;
@@ -77,33 +88,39 @@ impl Journal {
             file,
             path: path.to_owned(),
         };
-        if rows.is_empty() {
+        if kept.rows.is_empty() {
             let columns = csv_line(None)?;
-            journal.append(format!("{heading}\n{columns}").as_bytes())?;
+            journal.append(&(sealed(heading) + &sealed(&columns)))?;
         }
-        Ok((journal, rows))
+        Ok((journal, kept))
     }
 
     /// Adds a row.
     ///
     /// # Errors
-    /// If it cannot be written. Earlier rows are not affected.
+    /// If it cannot be written, or its folder was removed meanwhile. Earlier rows are not affected.
     pub fn add(&mut self, row: &Row) -> anyhow::Result<()> {
-        self.append(csv_line(Some(row))?.as_bytes())
+        results::ensure_folder(&self.path)?;
+        self.append(&sealed(&csv_line(Some(row))?))
     }
 
     /// Removes the journal once the results are saved.
     ///
     /// # Errors
-    /// If the journal cannot be removed.
+    /// If it is there and cannot be removed.
     pub fn remove(self) -> anyhow::Result<()> {
         let cannot = || format!("cannot remove {}", printable::path(&self.path));
-        fs::remove_file(&self.path).with_context(cannot)
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(cannot)
+            }
+            _ => Ok(()),
+        }
     }
 
-    fn append(&mut self, text: &[u8]) -> anyhow::Result<()> {
+    fn append(&mut self, text: &str) -> anyhow::Result<()> {
         let cannot = || format!("cannot write {}", printable::path(&self.path));
-        self.file.write_all(text).with_context(cannot)
+        self.file.write_all(text.as_bytes()).with_context(cannot)
     }
 }
 
@@ -140,35 +157,54 @@ fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// A row as a line of CSV, or the names of the columns.
+/// A row as a line of CSV without its end, or the names of the columns.
 fn csv_line(row: Option<&Row>) -> anyhow::Result<String> {
     let mut text = Vec::new();
     record::write(&[row.cloned().unwrap_or_default()], &mut text)?;
     let text = String::from_utf8(text)?;
-    let (columns, values) = text
-        .split_once('\n')
-        .context("a table of one row has two lines")?;
-    Ok(match row {
-        Some(_) => values.to_owned(),
-        None => format!("{columns}\n"),
-    })
+    let mut lines = text.lines().skip(usize::from(row.is_some()));
+    let line = lines.next().context("a table of one row has two lines")?;
+    Ok(line.to_owned())
 }
 
-/// The rows in the complete lines of a journal.
-fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
-    let text = str::from_utf8(text).context("not a journal")?;
-    let Some((first, rest)) = text.split_once('\n') else {
-        return Ok(Vec::new());
+/// A line of the journal: the text and its checksum.
+fn sealed(text: &str) -> String {
+    format!("{text} #{:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// The text of a line of the journal, `None` if it is damaged.
+fn unsealed(line: &[u8]) -> Option<&str> {
+    let line = str::from_utf8(line).ok()?;
+    let (text, _) = line.strip_suffix('\n')?.rsplit_once(" #")?;
+    (sealed(text) == line).then_some(text)
+}
+
+/// What the complete lines of a journal keep.
+fn kept(text: &[u8], heading: &str) -> anyhow::Result<Kept> {
+    let mut lines = text.split_inclusive(|&byte| byte == b'\n');
+    let Some(first) = lines.next() else {
+        return Ok(Kept::default());
     };
     ensure!(
-        first == heading,
-        "journal of another sweep, another part of it, or a program with other sources ('{first}', expected \
-         '{heading}'); remove it or choose another output file"
+        unsealed(first) == Some(heading),
+        "journal of another sweep, another part of it, or a program with other sources, or damaged in its first line \
+         ('{}', expected '{heading}'); remove it or choose another output file",
+        printable(String::from_utf8_lossy(first).trim_end())
     );
-    if rest.lines().count() <= 1 {
-        return Ok(Vec::new());
+    let (mut rows, mut damaged) = (Vec::new(), Vec::new());
+    // The second line has the names of the columns, which the heading implies.
+    for (number, line) in (3..).zip(lines.skip(1)) {
+        match unsealed(line) {
+            Some(row) => rows.push(row),
+            None => damaged.push(number),
+        }
     }
-    record::read(rest.as_bytes())
+    let rows = if rows.is_empty() {
+        Vec::new()
+    } else {
+        record::read(format!("{}\n{}", csv_line(None)?, rows.join("\n")).as_bytes())?
+    };
+    Ok(Kept { rows, damaged })
 }
 
 #[cfg(test)]
@@ -188,8 +224,8 @@ mod tests {
     fn only_an_incomplete_last_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("torn");
-        let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();
-        assert_eq!(rows, []);
+        let (mut journal, kept) = Journal::open(&path, "sweep 1").unwrap();
+        assert_eq!(kept.rows, []);
         (0..3).for_each(|cell| journal.add(&numbered(cell)).unwrap());
         drop(journal);
         let whole = fs::read(&path).unwrap();
@@ -203,12 +239,13 @@ mod tests {
             |at: &usize| (at.saturating_sub(2)..=*at).any(is_end) || at.is_multiple_of(97);
         for length in (0..=whole.len()).filter(is_near) {
             fs::write(&path, &whole[..length]).unwrap();
-            let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();
+            let (mut journal, kept) = Journal::open(&path, "sweep 1").unwrap();
             let expected = (1..=3)
                 .rev()
                 .find(|&rows| length >= length_of(rows))
                 .unwrap_or(0);
-            assert_eq!(rows.len(), expected, "{length} bytes");
+            assert_eq!(kept.rows.len(), expected, "{length} bytes");
+            assert!(kept.damaged.is_empty(), "{length} bytes");
             for cell in expected..3 {
                 journal.add(&numbered(cell as u64)).unwrap();
             }
@@ -218,6 +255,48 @@ mod tests {
                 whole,
                 "{length} bytes, then the rest"
             );
+        }
+    }
+
+    /// Whatever happens to a line, its row is the one that was measured, or is measured again.
+    #[test]
+    fn a_damaged_line_is_named_and_no_other_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged");
+        let (mut journal, _) = Journal::open(&path, "sweep 1").unwrap();
+        let written: Vec<Row> = (0..3).map(numbered).collect();
+        written.iter().for_each(|row| journal.add(row).unwrap());
+        drop(journal);
+        let whole = fs::read(&path).unwrap();
+        let second = whole.windows(9).position(|at| at == b"setting 1").unwrap();
+        let lines = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte == b'\n').count();
+        let row_starts = |line| {
+            whole
+                .split_inclusive(|&byte| byte == b'\n')
+                .take(line)
+                .flatten()
+                .count()
+        };
+        let line = row_starts(3)..row_starts(4);
+        assert!(line.contains(&second));
+        for at in line {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                fs::write(&path, &bytes).unwrap();
+                let (_, kept) = Journal::open(&path, "sweep 1").unwrap();
+                // Without its end, it takes the next with it; with one more, it is two.
+                let expected: (&[Row], &[usize]) = match lines(&bytes) {
+                    4 => (&written[..1], &[4]),
+                    5 => (&[written[0].clone(), written[2].clone()], &[4]),
+                    _ => (&[written[0].clone(), written[2].clone()], &[4, 5]),
+                };
+                assert_eq!(
+                    (&*kept.rows, &*kept.damaged),
+                    expected,
+                    "bit {bit} of byte {at}"
+                );
+            }
         }
     }
 
@@ -260,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_broken_journals_are_rejected() {
+    fn foreign_journals_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other");
         let (first, _) = Journal::open(&path, "sweep 1").unwrap();
@@ -268,10 +347,10 @@ mod tests {
         assert!(error.to_string().contains("another sweep is writing"));
         drop(first);
         let error = format!("{:#}", Journal::open(&path, "sweep 2").unwrap_err());
-        assert!(error.contains("'sweep 1', expected 'sweep 2'"), "{error}");
-        let mut text = fs::read_to_string(&path).unwrap();
-        text.push_str("not,a,row\n");
-        fs::write(&path, text).unwrap();
+        let told = "('sweep 1 #9b4a9b75', expected 'sweep 2'); remove it";
+        assert!(error.contains(told), "{error}");
+        // Of a program that wrote no checksums.
+        fs::write(&path, "sweep 1\n").unwrap();
         assert!(Journal::open(&path, "sweep 1").is_err());
     }
 }

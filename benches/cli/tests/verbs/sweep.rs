@@ -121,7 +121,7 @@ fn a_second_sweep_to_the_same_file_is_refused() {
     run(&sweep, &out, &[]).failure(1, refused);
     run(&sweep, &link, &[]).failure(1, refused);
     let journal = fs::read_to_string(folder.join("out.csv.journal")).unwrap();
-    assert!(journal.starts_with("# coalesce sweep\n"), "{journal}");
+    assert!(journal.starts_with("# coalesce sweep #"), "{journal}");
     drop(first);
 }
 
