@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     /// The configuration of every device.
     pub(crate) device: SimConfig,
     pub(crate) device_count: u32,
+    /// The name of every device; none for one that says its compute capability.
+    pub(crate) name: Option<String>,
     /// Major and minor.
     pub(crate) compute_capability: (i32, i32),
     pub(crate) multiprocessors: i32,
@@ -131,6 +133,7 @@ impl Settings {
             } else {
                 device_count.unwrap_or(1)
             },
+            name: text("FAKE_NAME"),
             compute_capability,
             // Those of an H100 and of an A100.
             multiprocessors: multiprocessors.unwrap_or(if compute_capability >= HOPPER {

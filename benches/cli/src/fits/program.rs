@@ -102,12 +102,17 @@ impl Device {
             ("FAKE_ADDR", "cuda".to_owned()),
             ("FAKE_LIBRARIES", "1".to_owned()),
         ];
+        if self.gpu.is_none_or(|gpu| gpu.nvlink) {
+            all.push(("FAKE_PEERS", "1".to_owned()));
+        }
         if let Some(Gpu {
+            device,
             capability: (major, minor),
             multiprocessors,
             ..
         }) = self.gpu
         {
+            all.push(("FAKE_NAME", device.to_owned()));
             all.push(("FAKE_CC", format!("{major}.{minor}")));
             all.push(("FAKE_MULTIPROCESSORS", multiprocessors.to_string()));
         }

@@ -70,6 +70,8 @@ pub struct Found {
     pub weights_bytes: Option<u64>,
     /// The peak of what the largest batch allocates, in bytes.
     pub activation_bytes: Option<u64>,
+    /// Bytes that CUDA took beside PyTorch since the start.
+    pub other_bytes: Option<i64>,
     /// The bytes of CUDA graphs that it expects, and keeps free.
     pub graph_estimate_bytes: Option<u64>,
     /// Bytes that remain for the KV cache.
@@ -213,6 +215,7 @@ impl Found {
         self.requested_bytes = self.requested_bytes.max(other.requested_bytes);
         self.weights_bytes = self.weights_bytes.max(other.weights_bytes);
         self.activation_bytes = self.activation_bytes.max(other.activation_bytes);
+        self.other_bytes = self.other_bytes.max(other.other_bytes);
         self.graph_estimate_bytes = self.graph_estimate_bytes.max(other.graph_estimate_bytes);
         self.available_bytes = match (self.available_bytes, other.available_bytes) {
             (Some(one), Some(other)) => Some(one.min(other)),
