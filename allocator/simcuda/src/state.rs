@@ -214,6 +214,12 @@ impl Sim {
         }
     }
 
+    /// 1 if a device can access the memory of another one, else 0.
+    pub(crate) fn can_access_peer(&self, device: i32, peer: i32) -> Outcome<i32> {
+        let apart = self.ordinal(device)? != self.ordinal(peer)?;
+        Ok(i32::from(apart && self.settings.peers))
+    }
+
     /// The device for a runtime function: the current one, or else the first. Activates its primary
     /// context.
     pub(crate) fn runtime_device(&mut self) -> Outcome<u32> {
