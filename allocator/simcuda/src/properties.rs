@@ -70,7 +70,9 @@ impl Settings {
 
     /// Threads that a device holds.
     pub(crate) fn threads(&self) -> u64 {
-        let all = self.multiprocessors.saturating_mul(self.threads_per_multiprocessor());
+        let all = self
+            .multiprocessors
+            .saturating_mul(self.threads_per_multiprocessor());
         u64::from(all.unsigned_abs())
     }
 

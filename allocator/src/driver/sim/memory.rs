@@ -109,7 +109,10 @@ impl Memory {
     }
 
     pub(super) fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
-        let mut all = self.allocations.iter().map(|(&start, &bytes)| (start, bytes));
+        let mut all = self
+            .allocations
+            .iter()
+            .map(|(&start, &bytes)| (start, bytes));
         all.find(|&(start, bytes)| (start..start.offset(bytes)).contains(&addr))
     }
 

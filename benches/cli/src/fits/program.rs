@@ -22,51 +22,19 @@ use super::standins;
 use super::world::{World, grouped};
 use crate::output::notice;
 
-/// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 12] = [
-    ("sitecustomize.py", include_str!("watch.py")),
-    (
-        "coalesce_fits_steps.py",
-        include_str!("coalesce_fits_steps.py"),
-    ),
-    (
-        "coalesce_fits_collectives.py",
-        include_str!("coalesce_fits_collectives.py"),
-    ),
-    ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
-    (
-        "coalesce_fits_imports.py",
-        include_str!("coalesce_fits_imports.py"),
-    ),
-    (
-        "coalesce_fits_libraries.py",
-        include_str!("coalesce_fits_libraries.py"),
-    ),
-    (
-        "coalesce_fits_messages.py",
-        include_str!("coalesce_fits_messages.py"),
-    ),
-    (
-        "coalesce_fits_peaks.py",
-        include_str!("coalesce_fits_peaks.py"),
-    ),
-    (
-        "coalesce_fits_pinned.py",
-        include_str!("coalesce_fits_pinned.py"),
-    ),
-    (
-        "coalesce_fits_server.py",
-        include_str!("coalesce_fits_server.py"),
-    ),
-    (
-        "coalesce_fits_values.py",
-        include_str!("coalesce_fits_values.py"),
-    ),
-    (
-        "coalesce_fits_world.py",
-        include_str!("coalesce_fits_world.py"),
-    ),
-];
+/// The modules `coalesce_fits_NAME.py` of some names.
+macro_rules! modules {
+    ($($name:literal)*) => {
+        [$((concat!("coalesce_fits_", $name, ".py"), include_str!(concat!("coalesce_fits_", $name, ".py")))),*]
+    };
+}
+
+/// The module that records, which Python imports at its start.
+const RECORDS: (&str, &str) = ("sitecustomize.py", include_str!("watch.py"));
+/// Those that it imports.
+const MODULES: [(&str, &str); 11] = modules! {
+    "collectives" "gpu" "imports" "libraries" "messages" "peaks" "pinned" "server" "steps" "values" "world"
+};
 
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
 const SHORT_EPOCHS: u32 = 3;
@@ -217,6 +185,21 @@ impl Program {
         program
     }
 
+    /// The program with further arguments, and without what it compiled before.
+    ///
+    /// # Errors
+    /// If no temporary folder can be made.
+    pub fn with_arguments(&self, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut program = Self {
+            kernels: Arc::new(temporary_folder()?),
+            ..self.clone()
+        };
+        program
+            .command
+            .extend(arguments.iter().copied().map(str::to_owned));
+        Ok(program)
+    }
+
     /// The program as all ranks of a job.
     pub fn of_job(&self, world: World) -> Self {
         Self {
@@ -307,7 +290,7 @@ impl Program {
         for new in [&watch, &records, &messages] {
             fs::create_dir_all(new)?;
         }
-        for (name, text) in MODULES {
+        for (name, text) in MODULES.into_iter().chain([RECORDS]) {
             fs::write(watch.join(name), text)?;
         }
         let mut commands = Vec::new();

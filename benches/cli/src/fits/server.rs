@@ -12,6 +12,7 @@ use coalesce_bench::text::amount;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::more::{self, Change};
 use super::vary::Parameter;
 
 /// What a server needs. Of several GPUs, each figure is that of the one with the most.
@@ -33,6 +34,8 @@ pub struct Server {
     pub shortage: Option<Shortage>,
     /// Why it does not start.
     pub failed: Option<Failed>,
+    /// What its KV cache holds with changes; empty without `--more`.
+    pub changes: Vec<Change>,
 }
 
 /// The memory of the GPU in one phase.
@@ -66,6 +69,8 @@ pub enum Phase {
 pub struct Found {
     /// The part of the GPU that it may use, in bytes: `--gpu-memory-utilization`.
     pub requested_bytes: Option<u64>,
+    /// The tokens of the largest batch.
+    pub batched_tokens: Option<u64>,
     /// Bytes of the weights.
     pub weights_bytes: Option<u64>,
     /// The peak of what the largest batch allocates, in bytes.
@@ -213,6 +218,7 @@ impl Found {
     /// Takes what is larger. Of the bytes for the KV cache, the GPU with the fewest decides.
     fn extend(&mut self, other: Self) {
         self.requested_bytes = self.requested_bytes.max(other.requested_bytes);
+        self.batched_tokens = self.batched_tokens.max(other.batched_tokens);
         self.weights_bytes = self.weights_bytes.max(other.weights_bytes);
         self.activation_bytes = self.activation_bytes.max(other.activation_bytes);
         self.other_bytes = self.other_bytes.max(other.other_bytes);
@@ -239,7 +245,7 @@ impl Phase {
     fn takes(self, server: &Server) -> (Option<u64>, &'static str) {
         let found = &server.found;
         match self {
-            Self::Context => (None, ""),
+            Self::Context => (None, "the context of CUDA, and what NCCL takes"),
             Self::Weights => (found.weights_bytes, ""),
             Self::Profile => (
                 found.activation_bytes,
@@ -265,7 +271,7 @@ pub fn page(server: &Server, memory: u64, others: u64) -> String {
     let mut text = paragraphs(answer(server, memory));
     let _ = write!(
         text,
-        "\n{:<13}{:>12}{:>12}{:>12}\n{:<13}{:>12}{:>12}{:>12}  the CUDA context and other processes\n",
+        "\n{:<13}{:>12}{:>12}{:>12}\n{:<13}{:>12}{:>12}{:>12}  other processes\n",
         "phase",
         "takes",
         "then in use",
@@ -290,8 +296,11 @@ pub fn page(server: &Server, memory: u64, others: u64) -> String {
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    let assumed = "No weights were loaded, no tokenizer, and no kernel ran. CUDA and its libraries take what they take on an \
-                   H100, so another GPU may have a little more left. Compiled code was not in a cache yet.";
+    if !server.changes.is_empty() {
+        text += &more::lines(&server.changes, server.capacity.map_or(0, |it| it.tokens));
+    }
+    let assumed = "No weights were loaded, no tokenizer, and no kernel ran. What CUDA and its libraries take was \
+                   measured on an H100, and on other GPUs it is estimated. Compiled code was not in a cache yet.";
     text + "\n" + &paragraphs([assumed.to_owned()])
 }
 
@@ -356,7 +365,7 @@ impl Server {
 }
 
 /// A number with a comma before each three digits.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
