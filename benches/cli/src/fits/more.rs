@@ -2,24 +2,12 @@
 
 use std::fmt::Write;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
 use super::program::{Device, Program};
-use super::server::{Server, grouped};
+use super::server::{Change, Server, grouped};
 use crate::output::notice;
 
 /// Tokens of the smaller of the batches that are tried.
 const FEWEST_BATCHED_TOKENS: u64 = 512;
-
-/// A change to a server, and what its KV cache holds then.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
-pub struct Change {
-    /// Arguments of `vllm serve`, or a variable of the environment.
-    pub setting: String,
-    /// Tokens; none if the server does not start.
-    pub tokens: Option<u64>,
-}
 
 /// What is tried: smaller batches, fewer CUDA graphs, none, and segments that grow.
 fn settings(server: &Server) -> Vec<String> {
@@ -61,10 +49,14 @@ pub fn changes(program: &Program, device: Device, server: &Server) -> anyhow::Re
     Ok(changes)
 }
 
-/// The changes as text, for a server whose KV cache holds so many tokens.
-pub fn lines(changes: &[Change], now: u64) -> String {
-    let mut text = String::from("\nTokens of the KV cache with\n");
-    for Change { setting, tokens } in changes {
+/// What the changes give, as text; nothing without any.
+pub fn lines(server: &Server) -> String {
+    let now = server.capacity.map_or(0, |it| it.tokens);
+    let mut text = String::new();
+    if !server.changes.is_empty() {
+        text += "\nTokens of the KV cache with\n";
+    }
+    for Change { setting, tokens } in &server.changes {
         let _ = match tokens {
             None => writeln!(text, "  {setting:<46}  does not start"),
             Some(tokens) => {

@@ -12,7 +12,6 @@ use coalesce_bench::text::amount;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::more::{self, Change};
 use super::vary::Parameter;
 
 /// What a server needs. Of several GPUs, each figure is that of the one with the most.
@@ -103,6 +102,15 @@ pub struct Shortage {
     pub needed_bytes: u64,
     /// The length for which there is enough, in tokens.
     pub longest: u64,
+}
+
+/// A change to a server, and what its KV cache holds then.
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+pub struct Change {
+    /// Arguments of `vllm serve`, or a variable of the environment.
+    pub setting: String,
+    /// Tokens; none if the server does not start.
+    pub tokens: Option<u64>,
 }
 
 /// The error with which it ended.
@@ -295,9 +303,6 @@ pub fn page(server: &Server, memory: u64, others: u64) -> String {
             phase.name()
         );
         let _ = writeln!(text, "{}", line.trim_end());
-    }
-    if !server.changes.is_empty() {
-        text += &more::lines(&server.changes, server.capacity.map_or(0, |it| it.tokens));
     }
     let assumed = "No weights were loaded, no tokenizer, and no kernel ran. What CUDA and its libraries take was \
                    measured on an H100, and on other GPUs it is estimated. Compiled code was not in a cache yet.";
