@@ -138,12 +138,13 @@ impl Sim {
 
     /// The program launches a kernel.
     pub(crate) fn take_kernels(&mut self, ordinal: u32) -> Outcome {
-        let bytes = if self.settings.compute_capability < HOPPER {
-            LAZY_KERNELS_BEFORE_HOPPER
-        } else {
-            LAZY_KERNELS
-        };
-        self.take_first(ordinal, Part::Kernels, bytes)
+        let [before, since] = [LAZY_KERNELS_BEFORE_HOPPER, LAZY_KERNELS];
+        let is_older = self.settings.compute_capability < HOPPER;
+        self.take_first(
+            ordinal,
+            Part::Kernels,
+            if is_older { before } else { since },
+        )
     }
 
     /// The program makes a stream.

@@ -208,7 +208,7 @@ fn answers(args: &Args, variants: &[(Vec<Varied>, Variant)]) -> anyhow::Result<E
     if args.more {
         let server = report.server.as_mut();
         let server = server.context("--more: the program starts no server")?;
-        server.changes = more::changes(&variant.program, variant.device, server)?;
+        server.changes = more::changes(&args.command, variant.device, server)?;
     }
     let shown = show(args, &answer::page(&report), &report);
     // Also if the answer cannot be written.

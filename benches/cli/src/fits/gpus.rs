@@ -24,9 +24,9 @@ pub struct Gpu {
 /// By memory. The H200's is from results/2026-11-20/gpu/profile.toml, the H100's is what PyTorch 2.11 reported on one. The others
 /// are from PyTorch's messages in public issues: zai-org/CogVideo#34, hpcaitech/Open-Sora#697, kchengiva/Shift-GCN#34,
 /// zai-org/CogVLM#236, ArcInstitute/evo2#190, google/RB-Modulation#5, ali-vilab/VGen#104, GaoLii/DSP#10,
-/// liucongg/ChatGLM-Finetuning#73, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, stepfun-ai/Step-Video-T2V#8,
-/// HiDream-ai/VAREdit#6 and TrajectoryCrafter/TrajectoryCrafter#20, or vLLM logged them. Capabilities are from developer.nvidia.com/cuda-gpus, multiprocessors from NVIDIA's descriptions of the
-/// architectures.
+/// liucongg/ChatGLM-Finetuning#73, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, stepfun-ai/Step-Video-T2V#8, HiDream-ai/VAREdit#6 and
+/// TrajectoryCrafter/TrajectoryCrafter#20; vLLM logged those of A10G and A40. Capabilities are from developer.nvidia.com/cuda-gpus,
+/// multiprocessors from NVIDIA's descriptions of the architectures.
 pub static GPUS: LazyLock<Vec<Gpu>> =
     LazyLock::new(|| serde_json::from_str(include_str!("gpus.json")).unwrap_or_default());
 

@@ -2,42 +2,43 @@
 
 use std::fmt::Write;
 
-use super::program::{Device, Program};
-use super::server::{Change, Server, grouped};
-use crate::output::notice;
+use coalesce_bench::text::grouped;
 
-/// Tokens of the smaller of the batches that are tried.
-const FEWEST_BATCHED_TOKENS: u64 = 512;
+use super::program::{Device, Program};
+use super::server::{Change, Server};
+use crate::output::notice;
 
 /// What is tried: smaller batches, fewer CUDA graphs, none, and segments that grow.
 fn settings(server: &Server) -> Vec<String> {
-    let batch = server.found.batched_tokens.map(|tokens| tokens / 2);
-    let batch = batch.filter(|&tokens| tokens >= FEWEST_BATCHED_TOKENS);
-    let mut all: Vec<String> = batch
-        .map(|tokens| format!("--max-num-batched-tokens {tokens}"))
-        .into_iter()
-        .collect();
+    let mut all = Vec::new();
+    if let Some(tokens) = server.found.batched_tokens {
+        all.push(format!("--max-num-batched-tokens {}", tokens / 2));
+    }
     if server.graph_bytes.is_some_and(|bytes| bytes > 0) {
-        all.push("--max-cudagraph-capture-size 64".to_owned());
-        all.push("--enforce-eager".to_owned());
+        let fewer = ["--max-cudagraph-capture-size 64", "--enforce-eager"];
+        all.extend(fewer.map(str::to_owned));
     }
     all.push("PYTORCH_ALLOC_CONF=expandable_segments:True".to_owned());
     all
 }
 
-/// Runs the server with each change. One that it refuses is left out. Nothing that was compiled before is used, as that takes
-/// memory, too.
+/// Runs the server that a command starts with each change. One that it refuses is left out. Nothing that was compiled before is
+/// used, as compiling takes memory, too.
 ///
 /// # Errors
 /// If no temporary folder can be made.
-pub fn changes(program: &Program, device: Device, server: &Server) -> anyhow::Result<Vec<Change>> {
+pub fn changes(command: &[String], device: Device, server: &Server) -> anyhow::Result<Vec<Change>> {
     let mut changes = Vec::new();
     for setting in settings(server) {
-        let changed = match setting.split_once('=') {
-            Some((name, value)) => program.with_arguments(&[])?.with(name, value),
-            None => program.with_arguments(&setting.split(' ').collect::<Vec<_>>())?,
+        let command = command.iter().cloned();
+        let command: Vec<String> = if setting.contains('=') {
+            let before = ["env".to_owned(), setting.clone()];
+            before.into_iter().chain(command).collect()
+        } else {
+            let after = setting.split(' ').map(str::to_owned);
+            command.chain(after).collect()
         };
-        match changed.run(device, None) {
+        match Program::new(&command, None)?.run(device, None) {
             Ok(run) => {
                 let ready = run.server.filter(|server| server.is_ready);
                 let tokens = ready.and_then(|server| server.capacity).map(|it| it.tokens);
@@ -66,7 +67,11 @@ pub fn lines(server: &Server) -> String {
                 } else {
                     format!("  {percent:+.1} %")
                 };
-                writeln!(text, "  {setting:<46}{:>12}{change}", grouped(*tokens))
+                writeln!(
+                    text,
+                    "  {setting:<46}{:>12}{change}",
+                    grouped(&tokens.to_string())
+                )
             }
         };
     }

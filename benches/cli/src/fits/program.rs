@@ -185,21 +185,6 @@ impl Program {
         program
     }
 
-    /// The program with further arguments, and without what it compiled before.
-    ///
-    /// # Errors
-    /// If no temporary folder can be made.
-    pub fn with_arguments(&self, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut program = Self {
-            kernels: Arc::new(temporary_folder()?),
-            ..self.clone()
-        };
-        program
-            .command
-            .extend(arguments.iter().copied().map(str::to_owned));
-        Ok(program)
-    }
-
     /// The program as all ranks of a job.
     pub fn of_job(&self, world: World) -> Self {
         Self {
@@ -315,10 +300,8 @@ impl Program {
         let seconds = started.elapsed().as_secs_f64();
         let succeeded = process.status.success();
         let mut reports = run::reports(&records, succeeded)?;
-        let ranks = match &self.part {
-            Some(_) => grouped(reports.iter().map(|(known, _)| known.of_rank())),
-            None => Vec::new(),
-        };
+        let of_job = reports.iter().filter(|_| self.part.is_some());
+        let ranks = grouped(of_job.map(|(known, _)| known.of_rank()));
         let server = Server::of(&records)?;
         if let Some(server) = server.as_ref().filter(|server| !server.is_answer()) {
             let why = server.failed.as_ref().map_or_else(
