@@ -31,6 +31,19 @@ pub fn percent_of(part: u64, whole: u64) -> String {
     percent(part as f64 / whole.max(1) as f64)
 }
 
+/// Digits with a comma before each three: `1,234`.
+#[must_use]
+pub fn grouped(digits: &str) -> String {
+    let mut text = digits.to_owned();
+    for place in (1..text.len())
+        .rev()
+        .filter(|at| (digits.len() - at).is_multiple_of(3))
+    {
+        text.insert(place, ',');
+    }
+    text
+}
+
 /// A number with its noun: `1 block`, `2 blocks`.
 #[must_use]
 pub fn count(number: u64, noun: &str) -> String {

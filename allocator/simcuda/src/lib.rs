@@ -30,6 +30,7 @@
 //! | `FAKE_DEVICE_COUNT` | number of devices, at most 16, each with its own memory and addresses; 1 |
 //! | `FAKE_PEERS` | 1: the driver reports that any two devices can access each other's memory; access is not checked |
 //! | `FAKE_FABRIC` | 1: memory can be shared between machines (`CU_MEM_HANDLE_TYPE_FABRIC`) |
+//! | `FAKE_NAME` | name of every device |
 //! | `FAKE_CC` | compute capability; 9.0 |
 //! | `FAKE_MULTIPROCESSORS` | number of multiprocessors; 132, or 108 below compute capability 9.0 |
 //! | `FAKE_BOOL` | value that a copy of a single byte from the device reads, without contents; 0 |

@@ -2,25 +2,33 @@
 //!
 //! `FAKE_LIBRARIES=1` turns it on. The figures are those of H100s with driver 580.159, CUDA 13.0 and PyTorch 2.11, where
 //! `nvidia-smi` was read after each step of small programs. Page tables showed none: memory of 2 MiB and more, up to 32 GiB at
-//! once, takes what it should. The other libraries say what they take themselves: `standins/src`.
+//! once, takes what it should. The other libraries say what they take themselves: `standins/src`. What other GPUs take is known
+//! from what vLLM logged there: `scripts/fits/servers.toml`.
 
 use std::ffi::c_int;
 
 use crate::errors::{Code, Outcome};
-use crate::settings::Loading;
+use crate::settings::{HOPPER, Loading};
 use crate::state::Sim;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of a primary context.
+/// Bytes of a primary context, and the threads that an H100 holds. By this ratio an A100 takes 432 MiB (logged: 415 to 425), an
+/// A10G 240 (230 to 240) and an A40 252 (261 to 271).
 const CONTEXT: u64 = 527 * MIB;
+const THREADS: u64 = 132 * 2048;
 /// Bytes that PyTorch's own kernels take: with the first launch if they are loaded when needed. Those of attention take up
 /// to 18 MiB more.
 const LAZY_KERNELS: u64 = 92 * MIB;
+/// The same below compute capability 9.0: with 70 MiB of streams and what cuBLAS takes there, 95 MiB. vLLM logged 77 to 87 on an
+/// A40 and 97 to 118 on an RTX 4090.
+const LAZY_KERNELS_BEFORE_HOPPER: u64 = 16 * MIB;
 /// The same if all are loaded with the context.
 const ALL_KERNELS: u64 = 732 * MIB;
 /// Bytes of a stream. PyTorch makes 32 of each of four priorities at once, which took 70 MiB.
 const STREAM: u64 = 70 * MIB / 128;
+/// Bytes of an executable graph, beside its operations: by what vLLM logged that its graphs took on five GPUs, not measured.
+const GRAPH: u64 = 200 << 10;
 /// Bytes of an operation in an executable graph: 10 MiB of 4000 additions, 4 MiB of 1000 linear layers.
 const GRAPH_NODE: u64 = 4 << 10;
 
@@ -120,7 +128,8 @@ impl Sim {
         let Some(loading) = self.settings.loading else {
             return Ok(());
         };
-        self.take_first(ordinal, Part::Context, CONTEXT)?;
+        let context = CONTEXT * self.settings.threads() / THREADS;
+        self.take_first(ordinal, Part::Context, context)?;
         match loading {
             Loading::Lazy => Ok(()),
             Loading::Eager => self.take_first(ordinal, Part::Kernels, ALL_KERNELS),
@@ -129,7 +138,13 @@ impl Sim {
 
     /// The program launches a kernel.
     pub(crate) fn take_kernels(&mut self, ordinal: u32) -> Outcome {
-        self.take_first(ordinal, Part::Kernels, LAZY_KERNELS)
+        let [before, since] = [LAZY_KERNELS_BEFORE_HOPPER, LAZY_KERNELS];
+        let is_older = self.settings.compute_capability < HOPPER;
+        self.take_first(
+            ordinal,
+            Part::Kernels,
+            if is_older { before } else { since },
+        )
     }
 
     /// The program makes a stream.
@@ -139,7 +154,7 @@ impl Sim {
 
     /// The program makes a graph of so many operations executable.
     pub(crate) fn take_graph(&mut self, ordinal: u32, operations: usize) -> Outcome {
-        let bytes = GRAPH_NODE.saturating_mul(operations as u64);
+        let bytes = GRAPH + GRAPH_NODE.saturating_mul(operations as u64);
         self.take(ordinal, Part::Graphs, bytes.cast_signed())
     }
 }

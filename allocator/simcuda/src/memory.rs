@@ -88,14 +88,15 @@ impl Sim {
         })
     }
 
-    /// Maps memory to addresses of its own device.
+    /// Maps memory to addresses. Those of another device than its own take nothing there.
     pub(crate) fn map(&mut self, addr: u64, bytes: u64, offset: u64, handle: u64) -> Outcome {
         let (ordinal, handle) = split_handle(handle);
-        if ordinal != self.settings.ordinal_of(addr) {
-            return Err(Code::NOT_SUPPORTED);
-        }
         if offset != 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        if ordinal != self.settings.ordinal_of(addr) {
+            self.peer_mappings.insert(addr, bytes);
+            return Ok(());
         }
         self.on(ordinal, |device| {
             virtual_memory(device)?.map(DeviceAddr(addr), bytes, handle)
@@ -103,6 +104,9 @@ impl Sim {
     }
 
     pub(crate) fn set_access(&mut self, addr: u64, bytes: u64) -> Outcome {
+        if self.peer_mappings.get(&addr) == Some(&bytes) {
+            return Ok(());
+        }
         let ordinal = self.settings.ordinal_of(addr);
         self.on(ordinal, |device| {
             virtual_memory(device)?.set_access(DeviceAddr(addr), bytes)
@@ -111,6 +115,10 @@ impl Sim {
 
     /// Removes one mapping or several adjacent ones.
     pub(crate) fn unmap(&mut self, addr: u64, bytes: u64) -> Outcome {
+        if self.peer_mappings.get(&addr) == Some(&bytes) {
+            self.peer_mappings.remove(&addr);
+            return Ok(());
+        }
         let ordinal = self.settings.ordinal_of(addr);
         let addr = DeviceAddr(addr);
         self.on(ordinal, |device| {

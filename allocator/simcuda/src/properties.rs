@@ -55,7 +55,25 @@ impl Settings {
     /// The name of the devices.
     pub(crate) fn device_name(&self) -> String {
         let (major, minor) = self.compute_capability;
-        format!("Fake GPU sm_{major}{minor}")
+        let name = self.name.clone();
+        name.unwrap_or_else(|| format!("Fake GPU sm_{major}{minor}"))
+    }
+
+    /// Threads that a multiprocessor holds, by the table of compute capabilities in NVIDIA's CUDA programming guide.
+    pub(crate) fn threads_per_multiprocessor(&self) -> i32 {
+        match self.compute_capability {
+            (7, 5) => 1024,
+            (8, 6..) | (12, _) => 1536,
+            _ => 2048,
+        }
+    }
+
+    /// Threads that a device holds.
+    pub(crate) fn threads(&self) -> u64 {
+        let all = self
+            .multiprocessors
+            .saturating_mul(self.threads_per_multiprocessor());
+        u64::from(all.unsigned_abs())
     }
 
     /// The unique identifier of a device.
@@ -83,7 +101,7 @@ impl Settings {
             number::MAX_BLOCK_DIM_Z => 64,
             number::MAX_GRID_DIM_X | number::MAX_PITCH => i32::MAX,
             number::MAX_GRID_DIM_Y | number::MAX_GRID_DIM_Z => 65535,
-            number::MAX_THREADS_PER_MULTIPROCESSOR => 2048,
+            number::MAX_THREADS_PER_MULTIPROCESSOR => self.threads_per_multiprocessor(),
             number::MAX_SHARED_MEMORY_PER_BLOCK => 49152,
             number::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => 232_448,
             number::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => 233_472,

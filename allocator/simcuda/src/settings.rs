@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     /// The configuration of every device.
     pub(crate) device: SimConfig,
     pub(crate) device_count: u32,
+    /// The name of every device; none for one that says its compute capability.
+    pub(crate) name: Option<String>,
     /// Major and minor.
     pub(crate) compute_capability: (i32, i32),
     pub(crate) multiprocessors: i32,
@@ -131,6 +133,7 @@ impl Settings {
             } else {
                 device_count.unwrap_or(1)
             },
+            name: text("FAKE_NAME"),
             compute_capability,
             // Those of an H100 and of an A100.
             multiprocessors: multiprocessors.unwrap_or(if compute_capability >= HOPPER {
@@ -217,6 +220,9 @@ fn parsed<T>(
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::driver::Driver as _;
+    use coalesce_alloc::driver::sim::SimDevice;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
@@ -235,12 +241,16 @@ mod tests {
 
     #[test]
     fn each_device_has_its_own_addresses() {
-        for policy in ["up", "down", "firstfit"] {
+        for policy in ["up", "down", "firstfit", "cuda"] {
             let settings = read(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_ADDR", policy)]).unwrap();
             for ordinal in 1..3 {
                 let base = settings.device(ordinal).address_base.unwrap();
                 assert_eq!(settings.ordinal_of(base), ordinal);
                 assert_eq!(settings.ordinal_of(base - (1 << 40)), ordinal);
+                let mut sim = SimDevice::new(&settings.device(ordinal));
+                let memory = sim.virtual_memory().unwrap();
+                let reserved = memory.reserve(64 << 20).unwrap();
+                assert_eq!(settings.ordinal_of(reserved.0), ordinal);
             }
         }
     }

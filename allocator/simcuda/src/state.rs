@@ -4,6 +4,7 @@
     reason = "C calls the function that writes the log at exit"
 )]
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -15,6 +16,7 @@ use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::hooks::faults::Faults;
 use coalesce_alloc::driver::sim::SimDevice;
+use foldhash::fast::FixedState;
 
 use crate::captures::Captures;
 use crate::contents::Contents;
@@ -82,6 +84,8 @@ pub(crate) struct Sim {
     pub(crate) modules: Modules,
     pub(crate) host: HostMemory,
     pub(crate) open_memory: OpenMemory,
+    /// Bytes mapped of other devices' memory, by address.
+    pub(crate) peer_mappings: HashMap<u64, u64, FixedState>,
     pub(crate) contents: Option<Contents>,
     pub(crate) counters: Counters,
     /// What copies to the host read, without contents.
@@ -158,6 +162,7 @@ impl Sim {
             modules: Modules::default(),
             host: HostMemory::default(),
             open_memory: OpenMemory::default(),
+            peer_mappings: HashMap::default(),
             contents: settings
                 .contents
                 .then(|| Contents::new(settings.device.hold_events)),
@@ -207,6 +212,12 @@ impl Sim {
         } else {
             Err(Code::INVALID_DEVICE)
         }
+    }
+
+    /// 1 if a device can access the memory of another one, else 0.
+    pub(crate) fn can_access_peer(&self, device: i32, peer: i32) -> Outcome<i32> {
+        let apart = self.ordinal(device)? != self.ordinal(peer)?;
+        Ok(i32::from(apart && self.settings.peers))
     }
 
     /// The device for a runtime function: the current one, or else the first. Activates its primary

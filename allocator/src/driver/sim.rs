@@ -197,6 +197,12 @@ impl SimDevice {
             .or_else(|| self.driver().memory.allocation_at(addr))
     }
 
+    /// Returns the start and the bytes of the live allocation that contains an address. Those that share a page have none.
+    #[must_use]
+    pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
+        self.driver().memory.allocation_around(addr)
+    }
+
     /// Returns the bytes of a handle that was not released.
     #[must_use]
     pub fn memory_of(&self, handle: MemoryHandle) -> Option<u64> {

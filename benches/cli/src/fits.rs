@@ -4,6 +4,7 @@ mod answer;
 mod assumed;
 mod gpus;
 mod libraries;
+mod more;
 mod pinned;
 mod processes;
 mod program;
@@ -95,6 +96,10 @@ pub struct Args {
     /// torchrun starts the processes of one machine. Of several numbers, 8,64,256, each has a row of a table.
     #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     world: Vec<u32>,
+    /// Also run a server with smaller batches, fewer CUDA graphs and other settings of the allocator, and say how many tokens its
+    /// KV cache holds with each. The command must be `vllm serve`, as arguments are added to it.
+    #[arg(long, conflicts_with_all = ["vary", "world"])]
+    more: bool,
     /// Also exit with status 1 if it reserves more than this at its peak, or at the upper end of its range: for checks in CI.
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
     fail_over: Option<u64>,
@@ -199,7 +204,12 @@ fn answers(args: &Args, variants: &[(Vec<Varied>, Variant)]) -> anyhow::Result<E
     if !varied.is_empty() {
         return tabulated(args, variants);
     }
-    let (report, run) = answer_to(variant)?;
+    let (mut report, run) = answer_to(variant)?;
+    if args.more {
+        let server = report.server.as_mut();
+        let server = server.context("--more: the program starts no server")?;
+        server.changes = more::changes(&args.command, variant.device, server)?;
+    }
     let shown = show(args, &answer::page(&report), &report);
     // Also if the answer cannot be written.
     let saved = args.save.as_deref().map_or(Ok(()), |path| run.save(path));

@@ -45,10 +45,7 @@ entry_points! { driver:
     }
 
     fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) |sim| {
-        can.fill(|| {
-            let apart = sim.ordinal(device)? != sim.ordinal(peer)?;
-            Ok(i32::from(apart && sim.settings.peers))
-        })
+        can.fill(|| sim.can_access_peer(device, peer))
     }
 
     /// Graphs use no memory.

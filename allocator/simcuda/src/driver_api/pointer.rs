@@ -1,14 +1,18 @@
 //! What an address is, and descriptors of tensors that kernels copy by.
 
+use coalesce_alloc::driver::DeviceAddr;
+
 use crate::border::{Out, entry_points};
 use crate::errors::{Code, Outcome};
-use crate::state::Sim;
+use crate::state::{Device, Sim};
 
 /// `CUpointer_attribute`.
 const MEMORY_TYPE: i32 = 2;
 const DEVICE_POINTER: i32 = 3;
 const HOST_POINTER: i32 = 4;
 const DEVICE_ORDINAL: i32 = 9;
+const RANGE_START: i32 = 11;
+const RANGE_BYTES: i32 = 12;
 
 /// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_DEVICE`.
 const HOST: i32 = 1;
@@ -20,6 +24,10 @@ fn attribute(sim: &Sim, value: Out<u8>, attribute: i32, addr: u64) -> Outcome {
     if !on_device && !sim.is_pinned(addr) {
         return Err(Code::INVALID_VALUE);
     }
+    let range = || {
+        let around = |device: &Device| device.sim.allocation_around(DeviceAddr(addr));
+        sim.devices().find_map(around).ok_or(Code::INVALID_VALUE)
+    };
     match attribute {
         MEMORY_TYPE => value.cast().set(if on_device { DEVICE } else { HOST }),
         DEVICE_POINTER => value.cast().set(addr),
@@ -27,6 +35,8 @@ fn attribute(sim: &Sim, value: Out<u8>, attribute: i32, addr: u64) -> Outcome {
         DEVICE_ORDINAL => value
             .cast()
             .set(sim.settings.ordinal_of(addr).cast_signed()),
+        RANGE_START => value.cast().set(range()?.0.0),
+        RANGE_BYTES => value.cast().set(range()?.1),
         _ => Err(Code::INVALID_VALUE),
     }
 }

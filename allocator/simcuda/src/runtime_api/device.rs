@@ -33,7 +33,10 @@ entry_points! { runtime:
         properties.fill(|| Ok(DeviceProperties::of(&sim.settings, sim.ordinal(device)?)))
     }
 
-    fn cudaDeviceCanAccessPeer(can: Out<i32>, _device: i32, _peer: i32) |_| { can.set(0) }
+    fn cudaDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) |sim| {
+        can.fill(|| sim.can_access_peer(device, peer))
+    }
+
     fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) |_| { Ok(()) }
 }
 

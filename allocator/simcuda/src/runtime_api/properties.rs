@@ -122,7 +122,7 @@ impl DeviceProperties {
             memory_bus_width: 5120,
             l2_cache_size: 50 << 20,
             persisting_l2_cache_size: 0,
-            threads_per_multiprocessor: 2048,
+            threads_per_multiprocessor: settings.threads_per_multiprocessor(),
             stream_priorities: 1,
             l1_cache: [1; 2],
             shared_memory_per_multiprocessor: 233_472,

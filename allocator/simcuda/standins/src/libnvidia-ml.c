@@ -8,6 +8,7 @@ int cuInit(unsigned flags);
 int cuDeviceGetCount(int *count);
 int cuDeviceGetName(char *name, int room, int device);
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device);
+int cuDeviceCanAccessPeer(int *can, int device, int peer);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 int cuDevicePrimaryCtxRelease_v2(int device);
 int cuCtxPushCurrent_v2(void *context);
@@ -123,10 +124,11 @@ int nvmlSystemGetDriverVersion(char *version, unsigned room) {
   return 0;
 }
 
-/* Devices of one machine reach each other through NVLink. */
+/* Devices that can access each other's memory do so through NVLink. */
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
-  *status = 0;
-  return 0;
+  int can = 0, error = cuDeviceCanAccessPeer(&can, number(one), number(other));
+  *status = !can;
+  return error ? INVALID_ARGUMENT : 0;
 }
 
 int nvmlDeviceGetNvLinkRemoteDeviceType(void) { return NOT_SUPPORTED; }

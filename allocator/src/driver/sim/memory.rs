@@ -108,6 +108,14 @@ impl Memory {
         self.allocations.get(&addr).copied()
     }
 
+    pub(super) fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
+        let mut all = self
+            .allocations
+            .iter()
+            .map(|(&start, &bytes)| (start, bytes));
+        all.find(|&(start, bytes)| (start..start.offset(bytes)).contains(&addr))
+    }
+
     pub(super) fn remove_allocation(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
         if self.allocation_at(addr) != Some(bytes) {
             return Err(DriverError::InvalidValue);

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::assumed::{Extent, Reads};
 use super::gpus::GPUS;
 use super::libraries::{self, InUse};
+use super::more;
 use super::pinned::{self, Pinned};
 use super::program::{Device, Program};
 use super::run::{Ended, Place, Run};
@@ -213,7 +214,8 @@ impl FitsReport {
 pub fn page(report: &FitsReport) -> String {
     if let Some(server) = &report.server {
         let found = paragraphs(report.largest.as_ref().map(Largest::sentence));
-        return found + &server::page(server, report.memory_bytes, report.others_bytes);
+        let page = server::page(server, report.memory_bytes, report.others_bytes);
+        return found + &page + &more::lines(server);
     }
     let mut page = paragraphs(answer(report));
     if let Verdict::FitsWith { command, .. } = &report.verdict {

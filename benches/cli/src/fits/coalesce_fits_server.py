@@ -30,9 +30,10 @@ PHASES = {
     "kv_cache": "initialize_from_config",
     "warm_up": "compile_or_warm_up_model",
 }
-# What vLLM found, and where its worker, or what runs the model, has it. Bytes.
+# What vLLM found, and where its worker, or what runs the model, has it. Bytes and tokens.
 FOUND = {
     "requested_bytes": "requested_memory",
+    "batched_tokens": "vllm_config.scheduler_config.max_num_batched_tokens",
     "weights_bytes": "model_runner.model_memory_usage",
     "activation_bytes": "peak_activation_memory",
     "other_bytes": "non_torch_memory",

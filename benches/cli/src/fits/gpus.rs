@@ -8,21 +8,25 @@ use serde::Deserialize;
 /// A GPU on the market.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 pub struct Gpu {
-    /// NVIDIA's name.
+    /// The name that people use.
     pub name: &'static str,
+    /// The name that the driver gives it.
+    pub device: &'static str,
     /// Memory as PyTorch reports it, in GiB. It is less than what the name says.
     memory_gib: f64,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
     pub multiprocessors: u32,
+    /// Whether those of one machine access each other's memory through NVLink. Bridges, which some can have, do not count.
+    pub nvlink: bool,
 }
 
 /// By memory. The H200's is from results/2026-11-20/gpu/profile.toml, the H100's is what PyTorch 2.11 reported on one. The others
 /// are from PyTorch's messages in public issues: zai-org/CogVideo#34, hpcaitech/Open-Sora#697, kchengiva/Shift-GCN#34,
 /// zai-org/CogVLM#236, ArcInstitute/evo2#190, google/RB-Modulation#5, ali-vilab/VGen#104, GaoLii/DSP#10,
-/// liucongg/ChatGLM-Finetuning#73, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, stepfun-ai/Step-Video-T2V#8 and
-/// HiDream-ai/VAREdit#6. Capabilities are from developer.nvidia.com/cuda-gpus, multiprocessors from NVIDIA's descriptions of the
-/// architectures.
+/// liucongg/ChatGLM-Finetuning#73, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, stepfun-ai/Step-Video-T2V#8, HiDream-ai/VAREdit#6 and
+/// TrajectoryCrafter/TrajectoryCrafter#20; vLLM logged those of A10G and A40. Capabilities are from developer.nvidia.com/cuda-gpus,
+/// multiprocessors from NVIDIA's descriptions of the architectures.
 pub static GPUS: LazyLock<Vec<Gpu>> =
     LazyLock::new(|| serde_json::from_str(include_str!("gpus.json")).unwrap_or_default());
 

@@ -22,51 +22,19 @@ use super::standins;
 use super::world::{World, grouped};
 use crate::output::notice;
 
-/// The module that records, which Python imports at its start, and those that it imports.
-const MODULES: [(&str, &str); 12] = [
-    ("sitecustomize.py", include_str!("watch.py")),
-    (
-        "coalesce_fits_steps.py",
-        include_str!("coalesce_fits_steps.py"),
-    ),
-    (
-        "coalesce_fits_collectives.py",
-        include_str!("coalesce_fits_collectives.py"),
-    ),
-    ("coalesce_fits_gpu.py", include_str!("coalesce_fits_gpu.py")),
-    (
-        "coalesce_fits_imports.py",
-        include_str!("coalesce_fits_imports.py"),
-    ),
-    (
-        "coalesce_fits_libraries.py",
-        include_str!("coalesce_fits_libraries.py"),
-    ),
-    (
-        "coalesce_fits_messages.py",
-        include_str!("coalesce_fits_messages.py"),
-    ),
-    (
-        "coalesce_fits_peaks.py",
-        include_str!("coalesce_fits_peaks.py"),
-    ),
-    (
-        "coalesce_fits_pinned.py",
-        include_str!("coalesce_fits_pinned.py"),
-    ),
-    (
-        "coalesce_fits_server.py",
-        include_str!("coalesce_fits_server.py"),
-    ),
-    (
-        "coalesce_fits_values.py",
-        include_str!("coalesce_fits_values.py"),
-    ),
-    (
-        "coalesce_fits_world.py",
-        include_str!("coalesce_fits_world.py"),
-    ),
-];
+/// The modules `coalesce_fits_NAME.py` of some names.
+macro_rules! modules {
+    ($($name:literal)*) => {
+        [$((concat!("coalesce_fits_", $name, ".py"), include_str!(concat!("coalesce_fits_", $name, ".py")))),*]
+    };
+}
+
+/// The module that records, which Python imports at its start.
+const RECORDS: (&str, &str) = ("sitecustomize.py", include_str!("watch.py"));
+/// Those that it imports.
+const MODULES: [(&str, &str); 11] = modules! {
+    "collectives" "gpu" "imports" "libraries" "messages" "peaks" "pinned" "server" "steps" "values" "world"
+};
 
 /// Epochs that end early at most. If they still show something new, the memory may grow without end.
 const SHORT_EPOCHS: u32 = 3;
@@ -102,12 +70,17 @@ impl Device {
             ("FAKE_ADDR", "cuda".to_owned()),
             ("FAKE_LIBRARIES", "1".to_owned()),
         ];
+        if self.gpu.is_none_or(|gpu| gpu.nvlink) {
+            all.push(("FAKE_PEERS", "1".to_owned()));
+        }
         if let Some(Gpu {
+            device,
             capability: (major, minor),
             multiprocessors,
             ..
         }) = self.gpu
         {
+            all.push(("FAKE_NAME", device.to_owned()));
             all.push(("FAKE_CC", format!("{major}.{minor}")));
             all.push(("FAKE_MULTIPROCESSORS", multiprocessors.to_string()));
         }
@@ -302,7 +275,7 @@ impl Program {
         for new in [&watch, &records, &messages] {
             fs::create_dir_all(new)?;
         }
-        for (name, text) in MODULES {
+        for (name, text) in MODULES.into_iter().chain([RECORDS]) {
             fs::write(watch.join(name), text)?;
         }
         let mut commands = Vec::new();
@@ -327,10 +300,8 @@ impl Program {
         let seconds = started.elapsed().as_secs_f64();
         let succeeded = process.status.success();
         let mut reports = run::reports(&records, succeeded)?;
-        let ranks = match &self.part {
-            Some(_) => grouped(reports.iter().map(|(known, _)| known.of_rank())),
-            None => Vec::new(),
-        };
+        let of_job = reports.iter().filter(|_| self.part.is_some());
+        let ranks = grouped(of_job.map(|(known, _)| known.of_rank()));
         let server = Server::of(&records)?;
         if let Some(server) = server.as_ref().filter(|server| !server.is_answer()) {
             let why = server.failed.as_ref().map_or_else(

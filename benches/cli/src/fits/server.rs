@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use coalesce_advisor::report::text::paragraphs;
 use coalesce_alloc::printable::printable;
-use coalesce_bench::text::amount;
+use coalesce_bench::text::{amount, grouped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,8 @@ pub struct Server {
     pub shortage: Option<Shortage>,
     /// Why it does not start.
     pub failed: Option<Failed>,
+    /// What its KV cache holds with changes; empty without `--more`.
+    pub changes: Vec<Change>,
 }
 
 /// The memory of the GPU in one phase.
@@ -66,10 +68,14 @@ pub enum Phase {
 pub struct Found {
     /// The part of the GPU that it may use, in bytes: `--gpu-memory-utilization`.
     pub requested_bytes: Option<u64>,
+    /// The tokens of the largest batch.
+    pub batched_tokens: Option<u64>,
     /// Bytes of the weights.
     pub weights_bytes: Option<u64>,
     /// The peak of what the largest batch allocates, in bytes.
     pub activation_bytes: Option<u64>,
+    /// Bytes that CUDA took beside PyTorch since the start.
+    pub other_bytes: Option<i64>,
     /// The bytes of CUDA graphs that it expects, and keeps free.
     pub graph_estimate_bytes: Option<u64>,
     /// Bytes that remain for the KV cache.
@@ -96,6 +102,15 @@ pub struct Shortage {
     pub needed_bytes: u64,
     /// The length for which there is enough, in tokens.
     pub longest: u64,
+}
+
+/// A change to a server, and what its KV cache holds then.
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+pub struct Change {
+    /// Arguments of `vllm serve`, or a variable of the environment.
+    pub setting: String,
+    /// Tokens; none if the server does not start.
+    pub tokens: Option<u64>,
 }
 
 /// The error with which it ended.
@@ -171,11 +186,8 @@ impl Server {
     }
 
     fn add(&mut self, memory: Memory) {
-        match self
-            .phases
-            .iter_mut()
-            .find(|other| other.phase == memory.phase)
-        {
+        let mut phases = self.phases.iter_mut();
+        match phases.find(|other| other.phase == memory.phase) {
             Some(other) => {
                 other.used_bytes = other.used_bytes.max(memory.used_bytes);
                 other.peak_bytes = other.peak_bytes.max(memory.peak_bytes);
@@ -211,13 +223,13 @@ impl Found {
     /// Takes what is larger. Of the bytes for the KV cache, the GPU with the fewest decides.
     fn extend(&mut self, other: Self) {
         self.requested_bytes = self.requested_bytes.max(other.requested_bytes);
+        self.batched_tokens = self.batched_tokens.max(other.batched_tokens);
         self.weights_bytes = self.weights_bytes.max(other.weights_bytes);
         self.activation_bytes = self.activation_bytes.max(other.activation_bytes);
+        self.other_bytes = self.other_bytes.max(other.other_bytes);
         self.graph_estimate_bytes = self.graph_estimate_bytes.max(other.graph_estimate_bytes);
-        self.available_bytes = match (self.available_bytes, other.available_bytes) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
+        let available = [self.available_bytes, other.available_bytes];
+        self.available_bytes = available.into_iter().flatten().min();
     }
 }
 
@@ -236,7 +248,7 @@ impl Phase {
     fn takes(self, server: &Server) -> (Option<u64>, &'static str) {
         let found = &server.found;
         match self {
-            Self::Context => (None, ""),
+            Self::Context => (None, "the context of CUDA, and what NCCL takes"),
             Self::Weights => (found.weights_bytes, ""),
             Self::Profile => (
                 found.activation_bytes,
@@ -259,36 +271,22 @@ impl Phase {
 
 /// The answer as text. `memory` and `others` are bytes of the GPU, and bytes of it that are not for the server.
 pub fn page(server: &Server, memory: u64, others: u64) -> String {
-    let mut text = paragraphs(answer(server, memory));
-    let _ = write!(
-        text,
-        "\n{:<13}{:>12}{:>12}{:>12}\n{:<13}{:>12}{:>12}{:>12}  the CUDA context and other processes\n",
-        "phase",
-        "takes",
-        "then in use",
-        "at its peak",
-        "others",
-        amount(others),
-        amount(others),
-        ""
-    );
-    for &Memory {
-        phase,
-        used_bytes,
-        peak_bytes,
-    } in &server.phases
-    {
-        let (takes, remark) = phase.takes(server);
-        let takes = takes.map_or_else(String::new, amount);
-        let [used, peak] = [used_bytes, peak_bytes].map(amount);
-        let line = format!(
-            "{:<13}{takes:>12}{used:>12}{peak:>12}  {remark}",
-            phase.name()
-        );
+    let mut text = paragraphs(answer(server, memory)) + "\n";
+    let mut row = |[phase, takes, used, peak, remark]: [&str; 5]| {
+        let line = format!("{phase:<13}{takes:>12}{used:>12}{peak:>12}  {remark}");
         let _ = writeln!(text, "{}", line.trim_end());
+    };
+    row(["phase", "takes", "then in use", "at its peak", ""]);
+    let others = amount(others);
+    row(["others", &others, &others, "", "other processes"]);
+    for memory in &server.phases {
+        let (takes, remark) = memory.phase.takes(server);
+        let takes = takes.map_or_else(String::new, amount);
+        let [used, peak] = [memory.used_bytes, memory.peak_bytes].map(amount);
+        row([memory.phase.name(), &takes, &used, &peak, remark]);
     }
-    let assumed = "No weights were loaded, no tokenizer, and no kernel ran. CUDA and its libraries take what they take on an \
-                   H100, so another GPU may have a little more left. Compiled code was not in a cache yet.";
+    let assumed = "No weights were loaded, no tokenizer, and no kernel ran. What CUDA and its libraries take was \
+                   measured on an H100, and on other GPUs it is estimated. Compiled code was not in a cache yet.";
     text + "\n" + &paragraphs([assumed.to_owned()])
 }
 
@@ -301,9 +299,9 @@ fn answer(server: &Server, memory: u64) -> Vec<String> {
     match (&server.capacity, &server.failed) {
         (Some(capacity), None) => answer.push(format!(
             "The server starts{on}. Its KV cache holds {} tokens: {:.2} requests of {} tokens.",
-            grouped(capacity.tokens),
+            grouped(&capacity.tokens.to_string()),
             capacity.requests,
-            grouped(capacity.context)
+            grouped(&capacity.context.to_string())
         )),
         (None, None) => answer.push(format!("The server starts{on}.")),
         (_, Some(failed)) => {
@@ -317,14 +315,13 @@ fn answer(server: &Server, memory: u64) -> Vec<String> {
     }
     if let Some(shortage) = server.shortage {
         let available = server.found.available_bytes.unwrap_or(0).max(0);
-        let missing = shortage
-            .needed_bytes
-            .saturating_sub(available.unsigned_abs());
+        let available = available.unsigned_abs();
+        let missing = shortage.needed_bytes.saturating_sub(available);
         answer.push(format!(
             "A request of {} tokens needs {} more. The longest for which there is enough has {} tokens.",
-            grouped(shortage.context),
+            grouped(&shortage.context.to_string()),
             amount(missing),
-            grouped(shortage.longest)
+            grouped(&shortage.longest.to_string())
         ));
     }
     if let Some(tightest) = server.tightest().filter(|_| server.is_ready) {
@@ -350,17 +347,4 @@ impl Server {
             }
         }
     }
-}
-
-/// A number with a comma before each three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

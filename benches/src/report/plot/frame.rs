@@ -3,6 +3,7 @@
 use plotters::style::RGBColor;
 
 use super::canvas::{Canvas, Font, GRID, INK, LINE, TEXT};
+use crate::text::grouped;
 
 /// The values along an axis.
 #[derive(Clone, Copy, Debug)]
@@ -93,14 +94,7 @@ pub(crate) fn number(value: f64) -> String {
     let text = text.trim_end_matches('0').trim_end_matches('.');
     let (whole, part) = text.split_at(text.find('.').unwrap_or(text.len()));
     let sign = if value < 0.0 && text != "0" { "-" } else { "" };
-    let mut grouped = whole.to_owned();
-    for place in (1..whole.len())
-        .rev()
-        .filter(|place| (whole.len() - place).is_multiple_of(3))
-    {
-        grouped.insert(place, ',');
-    }
-    format!("{sign}{grouped}{part}")
+    format!("{sign}{}{part}", grouped(whole))
 }
 
 /// A chart with two axes, in pixels.

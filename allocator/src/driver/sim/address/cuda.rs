@@ -24,8 +24,10 @@ pub const CHUNK_UNIT: u64 = 32 * MIB;
 const CONTEXT_BYTES: u64 = 512 * MIB;
 /// The gaps that a new context leaves in it: offset and bytes.
 const CONTEXT_GAPS: [(u64, u64); 2] = [(414 * MIB, 2 * MIB), (488 * MIB, 24 * MIB)];
-/// Where the chunks of reservations begin.
+/// Where the chunks of reservations begin, from the first address of the device.
 const LOWEST: u64 = 0x3_0200_0000;
+/// Addresses have so many bits. Those of a further device have higher ones, too, so that no two devices share an address.
+const ADDRESS_BITS: u32 = 48;
 /// Used by the driver itself: start and end.
 const DRIVERS_OWN: (u64, u64) = (0x100_0000_0000, 0x100_0400_0000);
 /// No chunk ends above it.
@@ -40,6 +42,8 @@ pub(super) struct Chunks {
     by_age: Vec<u64>,
     /// New chunks of allocations end at or below it.
     top: u64,
+    /// The lowest address of a reservation.
+    lowest: u64,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,7 @@ impl Chunks {
             chunks: BTreeMap::from([(base, context)]),
             by_age: vec![base],
             top: base,
+            lowest: (base >> ADDRESS_BITS << ADDRESS_BITS) + LOWEST,
         }
     }
 
@@ -96,6 +101,7 @@ impl Chunks {
             by_age: chunks.keys().rev().copied().collect(),
             chunks,
             top,
+            lowest: LOWEST,
         }
     }
 
@@ -174,7 +180,7 @@ impl Chunks {
         let used = self.chunks.iter().map(|(&start, chunk)| (start, chunk.end));
         let below = used.clone().take_while(|&(start, _)| start < DRIVERS_OWN.0);
         let above = used.skip_while(|&(start, _)| start < DRIVERS_OWN.0);
-        let mut start = LOWEST;
+        let mut start = self.lowest;
         for (next, end) in below.chain([DRIVERS_OWN]).chain(above) {
             if next.saturating_sub(start) >= size {
                 return Some(start);
