@@ -331,9 +331,10 @@ fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, skipped: &[String])
     let unoffered = search.unoffered();
     if !unoffered.is_empty() && request.releases != Releases::REFERENCE {
         remarks.push(format!(
-            "The program runs under {}: {} cannot be set there and was not tried.",
+            "The program runs under {}: {} cannot be set there and {} not tried.",
             request.releases.range(),
-            listed(&unoffered)
+            listed(&unoffered),
+            if unoffered.len() == 1 { "was" } else { "were" }
         ));
     }
     let present = search.tried.get(PRESENT);

@@ -203,11 +203,15 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
     for entry in folder.read_dir().into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(prefix)
-            && name.ends_with(UNFINISHED)
-            && entry.file_type().is_ok_and(|kind| kind.is_file())
-            && fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok())
-        {
+        let is_unfinished = name.starts_with(prefix) && name.ends_with(UNFINISHED);
+        if !is_unfinished || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let Ok(file) = fs::File::open(entry.path()) else {
+            continue;
+        };
+        // The lock is held until the file is gone: a writer that has just created it notices that then.
+        if file.try_lock().is_ok() {
             // If that is not possible, the next writer tries again.
             let _ = fs::remove_file(entry.path());
         }

@@ -19,6 +19,7 @@ mod fragmentation;
 mod gone_pools;
 mod limits;
 mod models;
+mod own_peak;
 mod parameter_ranges;
 mod pickles;
 mod placement;
