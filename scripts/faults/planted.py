@@ -540,9 +540,9 @@ FAULTS = [
     ),
     Fault(
         "quilt: streams that only used a block are forgotten",
-        f"{QUILT}/streams.rs",
-        "[stream].into_iter().chain(users.iter().copied())",
-        "[stream].into_iter().chain(users.iter().copied().take(0))",
+        f"{QUILT}/sharing.rs",
+        "[end].into_iter().chain(self.ends_of_users(users))",
+        "[end].into_iter().chain(self.ends_of_users(&users[..0]))",
     ),
     Fault(
         "quilt: small blocks are reused while other streams use them",
@@ -558,9 +558,15 @@ FAULTS = [
     ),
     Fault(
         "quilt: free memory is handed out twice",
-        f"{QUILT}/placement.rs",
-        "view.behind(offset, bytes).all(is_free)",
-        "view.behind(offset, bytes).any(is_free)",
+        f"{QUILT}/latest.rs",
+        "self.latest.take_if(fits).map(",
+        "self.latest.as_mut().filter(|it| it.bytes == bytes && it.pool == pool).map(",
+    ),
+    Fault(
+        "quilt: the block that was freed last serves another stream",
+        f"{QUILT}/latest.rs",
+        "latest.bytes == bytes && latest.stream == stream && latest.pool == pool",
+        "latest.bytes == bytes && latest.pool == pool",
     ),
     Fault(
         "quilt: after a failure a view stays mapped",
@@ -595,8 +601,8 @@ FAULTS = [
     Fault(
         "quilt: memory freed in a private pool becomes common",
         f"{QUILT}/private_pools.rs",
-        "            if private.state == State::Over {\n",
-        "            if private.state != State::Released {\n",
+        "        if pool.state == State::Over {\n",
+        "        if pool.state != State::Released {\n",
     ),
     Fault(
         "quilt: the views of graphs are unmapped",
