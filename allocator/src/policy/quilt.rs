@@ -306,7 +306,7 @@ impl Quilt {
             .count_freed(device, stream, bytes, bytes_per_event);
         // If the device refuses, the event is recorded when another stream needs it.
         if counted == Ok(true) {
-            self.uses.replace(|mark| self.streams.waited_for_by(mark));
+            self.uses.replace(|mark| self.streams.waited_for(mark));
         }
     }
 

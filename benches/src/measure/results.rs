@@ -212,7 +212,7 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
         };
         // The lock is held until the file is gone: a writer that has just created it notices that then.
         if file.try_lock().is_ok() {
-            // If that is not possible, the next writer tries again.
+            // An error does no harm: the next writer tries again.
             let _ = fs::remove_file(entry.path());
         }
     }

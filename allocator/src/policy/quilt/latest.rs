@@ -7,7 +7,6 @@
 use crate::driver::Driver;
 
 use super::Quilt;
-
 use super::streams::StreamNumber;
 use super::tag::PoolNumber;
 use super::uses::Marks;
@@ -18,8 +17,8 @@ use super::views::Place;
 pub(super) struct Latest {
     pub(super) place: Place,
     pub(super) bytes: u64,
-    pub(super) stream: StreamNumber,
-    pub(super) pool: PoolNumber,
+    stream: StreamNumber,
+    pool: PoolNumber,
     /// What a stream that uses its memory must be ordered after.
     marks: Marks,
 }

@@ -137,8 +137,8 @@ impl UsedStreams {
         Ok(is_due)
     }
 
-    /// The mark whose event a stream waits for in place of that of `mark`, because older events are not kept.
-    pub(super) fn waited_for_by(&self, mark: Mark) -> Mark {
+    /// The mark that a stream really waits for if it waits for `mark`: a later one if that event is no longer kept.
+    pub(super) fn waited_for(&self, mark: Mark) -> Mark {
         let stream = self.get(mark.stream);
         let oldest = stream.and_then(|of| of.events.front());
         let number = oldest.map_or(0, |&(number, _)| number).max(mark.number);

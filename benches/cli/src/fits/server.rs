@@ -318,7 +318,7 @@ fn answer(server: &Server, memory: u64) -> Vec<String> {
         let available = available.unsigned_abs();
         let missing = shortage.needed_bytes.saturating_sub(available);
         answer.push(format!(
-            "A request of {} tokens needs {} more. The longest for which there is enough has {} tokens.",
+            "A request of {} tokens needs {} more. The longest request that fits has {} tokens.",
             grouped(&shortage.context.to_string()),
             amount(missing),
             grouped(&shortage.longest.to_string())

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `tried CONF NEEDS RESERVES MS` | settings that were tried, the current ones first: what the program needs (`?` if unknown) and reserves under them, and its time in driver calls |
 //! | `fails …`, `breaks …` | the same where requests fail on the device, or the allocator breaks |
-//! | `best 1` | the best of them, the second without this line |
+//! | `best 1` | which of them is the best, counted from 0. Without this line it is the second |
 //! | `aim AIM`, `present CONF` | what is searched for, and the current settings |
 //! | `capacity 1000`, `limit 800 901` | the device, and what the process may and may not reserve |
 //! | `failure 800 150 recorded handled` | a request of 90 fails while so much is requested and free, of 950 that are reserved |

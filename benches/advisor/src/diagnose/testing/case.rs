@@ -1,4 +1,4 @@
-//! Programs as text, with the conditions that they run under.
+//! Programs that are written as text, and the conditions of their runs.
 //!
 //! A case begins with its conditions, where they are not the default settings on a device of 80 GiB:
 //!
@@ -21,7 +21,7 @@
 //! | `free a`, `free a first`, `free a last 2` | frees all tensors of a list, its first, or its last two |
 //! | `free a 2-4 9` | frees the second to fourth and the ninth |
 //! | `free a 2-4 each 10` | frees the second to fourth of every ten |
-//! | `record a on stream 1` | uses tensors on another stream; they are chosen as with `free` |
+//! | `record a on stream 1` | uses the tensors on another stream. `free` has other ways to name tensors, which work here, too |
 //! | `empty_cache`, `hold_events true` | empties the cache; lets streams lag behind |
 //! | `forward: WHAT; WHAT` | enters a phase |
 //! | `repeat 3: WHAT` | does this and the indented lines below three times |

@@ -10,7 +10,7 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// The sizes of requests of these MiB, which are words such as `25`, `4K` and `16..24`.
+/// The sizes of requests, in MiB or, with a `K`, in KiB: `25`, `4K`, `16..24`.
 fn sizes(words: &str) -> RequestSizes {
     let bytes = words.split_whitespace().flat_map(|word| {
         let (first, end, unit) = match (word.split_once(".."), word.strip_suffix('K')) {
