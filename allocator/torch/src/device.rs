@@ -5,7 +5,7 @@ mod pools;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle};
+use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError, HandleKind, SharedPage};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::pytorch::ExpandableSegmentSize;
@@ -131,7 +131,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         base.ok_or(Error::InvalidPointer(addr))
     }
 
-    /// Returns what another process opens to use a live allocation.
+    /// Returns what another process opens to use a live allocation. Policies that map memory share all mappings that contain
+    /// a part of it.
     ///
     /// # Errors
     /// As [`PyTorch::share`].
@@ -139,21 +140,31 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         if let Policy::Reference(allocator) = &mut self.policy {
             return allocator.share(addr);
         }
-        let (start, _) = self.base_allocation(addr)?;
-        Ok(Shareable::Segment { start })
+        let bytes = self.block_size(addr)?;
+        let device = self.allocator_mut().driver_mut();
+        let Some((start, mappings)) = device.hook().held().mappings_around(addr, bytes) else {
+            let (start, _) = self.base_allocation(addr)?;
+            return Ok(Shareable::Segment { start });
+        };
+        let memory = device.virtual_memory();
+        let memory = memory.ok_or(Error::VirtualMemory(DriverError::NotSupported))?;
+        let pages = mappings.iter().map(|mapping| {
+            let handle = memory.export(mapping.handle, HandleKind::FileDescriptor)?;
+            let bytes = mapping.bytes;
+            Ok(SharedPage { bytes, handle })
+        });
+        let pages = pages.collect::<Result<_, _>>();
+        let pages = pages.map_err(Error::VirtualMemory)?;
+        Ok(Shareable::Pages { start, pages })
     }
 
     /// Opens pages of another process. No limit counts them.
     ///
     /// # Errors
     /// As [`OpenedPages::open`].
-    pub fn open_pages(
-        &mut self,
-        page_size: u64,
-        pages: &[SharedHandle],
-    ) -> Result<OpenedPages, Error> {
+    pub fn open_pages(&mut self, pages: &[SharedPage]) -> Result<OpenedPages, Error> {
         let device = self.allocator_mut().driver_mut().driver_mut();
-        OpenedPages::open(device, page_size, pages).map_err(Error::VirtualMemory)
+        OpenedPages::open(device, pages).map_err(Error::VirtualMemory)
     }
 
     /// Closes pages of another process.
