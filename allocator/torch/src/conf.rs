@@ -19,6 +19,8 @@ pub struct Conf {
     pub policy: Choice,
     /// Number of history entries to keep; `None` records no history.
     pub history: Option<usize>,
+    /// Whether the reference takes the place of another policy that fails.
+    pub falls_back: bool,
 }
 
 /// A policy with valid settings.
@@ -63,6 +65,9 @@ pub enum ConfError {
     /// The history length is not a number.
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
+    /// Neither on nor off.
+    #[error("{VARIABLE}: fallback={0} is neither on nor off")]
+    NoSwitch(String),
     /// The reference does not reproduce the release.
     #[error(
         "{VARIABLE}: torch={0} is not a release from {oldest} to {newest}, as in torch=2.13",
@@ -79,11 +84,10 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str =
-    "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE, each part optional";
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on, each part optional";
 
 impl Conf {
-    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE`,
+    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on`,
     /// each part optional.
     ///
     /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
@@ -97,7 +101,8 @@ impl Conf {
         installed: Release,
     ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
-        let (mut name, mut conf, mut history, mut torch) = (None, None, None, None);
+        let (mut name, mut conf, mut history) = (None, None, None);
+        let (mut torch, mut fallback) = (None, None);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -107,6 +112,7 @@ impl Conf {
                 "conf" => &mut conf,
                 "history" => &mut history,
                 "torch" => &mut torch,
+                "fallback" => &mut fallback,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
             if place.replace(value.trim()).is_some() {
@@ -123,6 +129,7 @@ impl Conf {
                 (name, conf) => other(name, conf.unwrap_or_default())?,
             },
             history: history.map(entries).transpose()?,
+            falls_back: fallback.map_or(Ok(false), is_on)?,
         })
     }
 
@@ -166,6 +173,14 @@ fn entries(text: &str) -> Result<usize, ConfError> {
         .map_err(|_| ConfError::NoCount(text.to_owned()))
 }
 
+fn is_on(text: &str) -> Result<bool, ConfError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(ConfError::NoSwitch(other.to_owned())),
+    }
+}
+
 /// Formats an error with its causes on one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -203,13 +218,14 @@ mod tests {
             torch: INSTALLED,
             policy: Choice::Reference(settings.into()),
             history: None,
+            falls_back: false,
         };
         assert_eq!(conf, Ok(expected));
     }
 
     #[test]
     fn all_parts_are_parsed() {
-        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1;");
+        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1; fallback=on;");
         let policy = Choice::Other {
             name: "bfc".to_owned(),
             conf: "growth:false".to_owned(),
@@ -218,6 +234,7 @@ mod tests {
             torch: v2(9),
             policy,
             history: Some(7),
+            falls_back: true,
         };
         assert_eq!(asked.as_ref(), Ok(&expected));
         assert_eq!(asked.unwrap().settings(), Settings::of_release(v2(9)));

@@ -18,6 +18,7 @@ use coalesce_alloc::{Allocator, MempoolId, PyTorch, WithHistory};
 pub use self::malloc::Malloc;
 use crate::conf::Choice;
 use crate::opened::OpenedPages;
+use crate::retired::Retired;
 
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
@@ -26,6 +27,12 @@ type Limited<D> = Tap<D, Limit>;
 pub struct DeviceAllocator<D: Driver> {
     ordinal: u32,
     policy: Policy<D>,
+    /// Whether it ever had a private pool.
+    had_pools: bool,
+    /// The policy that this one replaced.
+    retired: Option<Box<Retired<D>>>,
+    /// The devices that may use its memory.
+    peers: Vec<u32>,
 }
 
 enum Policy<D: Driver> {
@@ -72,7 +79,52 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
                 }
             }
         };
-        Ok(Self { ordinal, policy })
+        Ok(Self {
+            ordinal,
+            policy,
+            had_pools: false,
+            retired: None,
+            peers: Vec::new(),
+        })
+    }
+
+    /// Takes the place of a policy that failed, with its limit.
+    ///
+    /// # Errors
+    /// If the device does not give its peers access to the memory.
+    pub fn instead_of(&mut self, failed: Self) -> Result<(), Error> {
+        let _ = self.set_memory_fraction(failed.memory_fraction());
+        let peers = failed.peers.clone();
+        self.retired = Some(Box::new(Retired::new(failed)));
+        peers
+            .into_iter()
+            .try_for_each(|peer| self.open_to_peer(peer))
+    }
+
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        match self.policy {
+            Policy::Reference(_) => "pytorch",
+            Policy::Other { name, .. } => name,
+        }
+    }
+
+    /// Whether it ever had a private pool, whose memory a graph may use.
+    #[must_use]
+    pub fn had_pools(&self) -> bool {
+        self.had_pools
+    }
+
+    /// Frees a live allocation, also one of the policy that this one replaced.
+    ///
+    /// # Errors
+    /// As [`Allocator::free`]; [`Error::VirtualMemory`] if the device does not take back memory of the other policy.
+    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        match (self.allocator_mut().free(addr), &mut self.retired) {
+            (Err(Error::InvalidPointer(_)), Some(retired)) => retired.free(addr),
+            (freed, _) => freed,
+        }
     }
 
     /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.
@@ -113,7 +165,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// # Errors
     /// If the device fails.
     pub fn open_to_peer(&mut self, peer: u32) -> Result<(), Error> {
-        Ok(self.allocator_mut().driver_mut().open_to_peer(peer)?)
+        self.allocator_mut().driver_mut().open_to_peer(peer)?;
+        self.peers.push(peer);
+        Ok(())
     }
 
     /// Returns the address and bytes of the segment of a live allocation.

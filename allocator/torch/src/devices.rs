@@ -162,7 +162,7 @@ impl<D: Driver + 'static> Devices<D> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<DeviceAddr, Failure> {
-        self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
+        self.repeated(|| self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?)))
     }
 
     /// As [`Self::malloc`], but the reference has no limit of 2^60 bytes. If no cached block fits, `collect` may
@@ -178,7 +178,8 @@ impl<D: Driver + 'static> Devices<D> {
         stream: StreamId,
         collect: impl FnOnce() -> bool,
     ) -> Result<DeviceAddr, Failure> {
-        let cached = self.with(ordinal, |device| Ok(device.malloc_cached(bytes, stream)?))?;
+        let cached = self
+            .repeated(|| self.with(ordinal, |device| Ok(device.malloc_cached(bytes, stream)?)))?;
         if let Some(addr) = cached {
             return Ok(addr);
         }
@@ -202,7 +203,16 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
     pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
-        self.with(ordinal, |device| Ok(device.allocator_mut().free(addr)?))
+        self.repeated(|| self.with(ordinal, |device| Ok(device.free(addr)?)))
+    }
+
+    /// Frees memory of any device.
+    ///
+    /// # Errors
+    /// If `addr` is not the start of a live allocation, or the device fails.
+    pub fn free_block(&self, addr: DeviceAddr) -> Result<(), Failure> {
+        let freed = self.repeated(|| self.owner(|_, device| device.free(addr)))?;
+        freed.ok_or_else(|| Error::InvalidPointer(addr).into())
     }
 
     /// Limits the reserved memory of a device to a fraction of its memory.
@@ -258,7 +268,7 @@ impl<D: Driver + 'static> Devices<D> {
                 *emptied = emptied.saturating_add(1);
                 Ok(())
             }
-            state @ State::Ready(_) => state.run(|device| match pool {
+            state @ State::Ready(_) => self.run(ordinal, state, |device| match pool {
                 MempoolId::DEFAULT => Ok(device.allocator_mut().empty_cache()?),
                 _ => Ok(device.pools()?.empty_pool(pool)?),
             }),
@@ -308,7 +318,7 @@ impl<D: Driver + 'static> Devices<D> {
         work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
         match &mut *self.lock(ordinal)? {
-            state @ State::Ready(_) => state.run(work).map(Some),
+            state @ State::Ready(_) => self.run(ordinal, state, work).map(Some),
             _ => Ok(None),
         }
     }
@@ -346,7 +356,7 @@ impl<D: Driver + 'static> Devices<D> {
     ) -> Result<T, Failure> {
         let mut state = self.lock(ordinal)?;
         if let State::Untouched { emptied } = *state {
-            let mut device = self.make(ordinal)?;
+            let mut device = self.make(ordinal, &self.conf()?.policy)?;
             for _ in 0..emptied {
                 device.allocator_mut().empty_cache()?;
             }
@@ -358,7 +368,7 @@ impl<D: Driver + 'static> Devices<D> {
             }
         }
         match &mut *state {
-            state @ State::Ready(_) => state.run(work),
+            state @ State::Ready(_) => self.run(ordinal, state, work),
             State::Broken(_, why) => Err(Failure::new(format!(
                 "device {ordinal} is disabled because of a bug in its allocator: {why}"
             ))),
@@ -366,7 +376,62 @@ impl<D: Driver + 'static> Devices<D> {
         }
     }
 
-    fn make(&self, ordinal: i32) -> Result<DeviceAllocator<D>, Failure> {
+    /// Runs `work` on a device in use. If its policy fails, the reference takes its place, if that is wanted.
+    fn run<T>(
+        &self,
+        ordinal: i32,
+        state: &mut State<D>,
+        work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let answer = state.run(work);
+        if let Err(failure) = &answer
+            && failure.is_bug
+            && self.falls_back()
+        {
+            self.replace(ordinal, state, failure)?;
+        }
+        answer
+    }
+
+    /// Puts the reference in the place of another policy that failed.
+    fn replace(&self, ordinal: i32, state: &mut State<D>, why: &Failure) -> Result<(), Failure> {
+        let (State::Ready(failed) | State::Broken(failed, _)) = &*state else {
+            return Ok(());
+        };
+        let name = failed.policy();
+        if failed.settings().is_some() {
+            return Ok(());
+        }
+        let reference = Choice::Reference(self.conf()?.settings().into());
+        let reference = self.make(ordinal, &reference)?;
+        let failed = mem::replace(state, State::Ready(reference));
+        Failure::new(format!(
+            "the policy {name} failed on device {ordinal}: {}. PyTorch's own rules are used from now on. Please \
+             report this.",
+            why.message
+        ))
+        .print();
+        if let (State::Ready(device), State::Ready(failed) | State::Broken(failed, _)) =
+            (state, failed)
+        {
+            device.instead_of(failed)?;
+        }
+        Ok(())
+    }
+
+    fn falls_back(&self) -> bool {
+        self.conf().is_ok_and(|conf| conf.falls_back)
+    }
+
+    /// Makes a call again if the policy that failed was replaced.
+    fn repeated<T>(&self, call: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+        match call() {
+            Err(failure) if failure.is_bug && self.falls_back() => call(),
+            answer => answer,
+        }
+    }
+
+    fn make(&self, ordinal: i32, policy: &Choice) -> Result<DeviceAllocator<D>, Failure> {
         let conf = self.conf()?;
         let number = u32::try_from(ordinal).map_err(|_| no_device(ordinal))?;
         let mut device = (self.open)(number)
@@ -374,7 +439,7 @@ impl<D: Driver + 'static> Devices<D> {
         let history = conf
             .history
             .filter(|_| !self.is_complete.load(Ordering::Acquire));
-        let mut policy = Cow::Borrowed(&conf.policy);
+        let mut policy = Cow::Borrowed(policy);
         if let Some(unserved) = policy.unserved_by(&mut device) {
             Failure::new(format!(
                 "device {ordinal} has no virtual memory, which the policy {unserved} needs: \
@@ -440,7 +505,8 @@ impl<D: Driver + 'static> Devices<D> {
         let used = self.used.load(Ordering::Acquire);
         for (ordinal, state) in self.states.iter().enumerate().take(used) {
             if let state @ State::Ready(_) = &mut *state.lock() {
-                state.run(|device| work(ordinal, device))?;
+                let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
+                self.run(number, state, |device| work(ordinal, device))?;
             }
         }
         Ok(())

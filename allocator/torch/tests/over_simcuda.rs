@@ -95,7 +95,10 @@ fn pages_of_other_processes_are_opened_and_closed() {
         assert_eq!(free(&mut device), before);
 
         let handle = SharedHandle::FileDescriptor(9999);
-        let stranger = SharedPage { handle, ..shared[0] };
+        let stranger = SharedPage {
+            handle,
+            ..shared[0]
+        };
         let of = |bytes| SharedPage { bytes, ..shared[1] };
         for pages in [
             &[shared[0], stranger] as &[_],

@@ -74,11 +74,7 @@ pub(super) unsafe extern "C" fn malloc(
 }
 
 pub(super) extern "C" fn free(addr: u64) -> Outcome {
-    let addr = DeviceAddr(addr);
-    outcome(|| {
-        let freed = DEVICES.owner(|_, device| device.allocator_mut().free(addr))?;
-        Ok(freed.ok_or(Error::InvalidPointer(addr))?)
-    })
+    outcome(|| DEVICES.free_block(DeviceAddr(addr)))
 }
 
 /// # Safety
