@@ -14,6 +14,7 @@ mod in_parts;
 mod names;
 mod no_host_allocation;
 mod originals;
+mod pinned;
 mod placement;
 mod plans;
 mod pool;
