@@ -24,6 +24,7 @@ mod queries;
 mod quilting;
 mod reports;
 mod restore;
+mod settings;
 mod soak;
 mod sources;
 mod state_machine;
