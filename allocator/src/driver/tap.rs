@@ -4,6 +4,7 @@
 //! hooks is a hook.
 
 use super::calls::{Call, CallKind};
+use super::poison::Poison;
 use super::work::{Kernel, Work};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
@@ -311,6 +312,11 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
         self.driver.virtual_memory()?;
         Some(self)
+    }
+
+    /// Bypasses the hook: these calls are not the allocator's.
+    fn poison(&mut self) -> Option<&mut dyn Poison> {
+        self.driver.poison()
     }
 
     fn account(&mut self, kind: CallKind, bytes: u64) -> Status {

@@ -19,6 +19,17 @@ pub struct Conf {
     pub policy: Choice,
     /// Number of history entries to keep; `None` records no history.
     pub history: Option<usize>,
+    /// The mode for programs that use memory wrongly.
+    pub harden: Option<Harden>,
+}
+
+/// How programs are found that use memory wrongly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Harden {
+    /// Freed memory is poisoned and checked.
+    Poison,
+    /// Each block lies between unmapped addresses, where the policy `direct` places it.
+    Guard,
 }
 
 /// A policy with valid settings.
@@ -63,6 +74,14 @@ pub enum ConfError {
     /// The history length is not a number.
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
+    /// The mode is unknown, or the policy does not serve it.
+    #[error("{VARIABLE}: harden={mode} {why}")]
+    NoMode {
+        /// The mode.
+        mode: String,
+        /// What would be right.
+        why: &'static str,
+    },
     /// The reference does not reproduce the release.
     #[error(
         "{VARIABLE}: torch={0} is not a release from {oldest} to {newest}, as in torch=2.13",
@@ -79,11 +98,10 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str =
-    "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE, each part optional";
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;harden=poison, each part optional";
 
 impl Conf {
-    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE`,
+    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;harden=MODE`,
     /// each part optional.
     ///
     /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
@@ -97,7 +115,7 @@ impl Conf {
         installed: Release,
     ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
-        let (mut name, mut conf, mut history, mut torch) = (None, None, None, None);
+        let (mut name, mut conf, mut history, mut torch, mut mode) = (None, None, None, None, None);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -107,6 +125,7 @@ impl Conf {
                 "conf" => &mut conf,
                 "history" => &mut history,
                 "torch" => &mut torch,
+                "harden" => &mut mode,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
             if place.replace(value.trim()).is_some() {
@@ -115,7 +134,12 @@ impl Conf {
         }
         let torch = torch.map_or(Ok(installed.reproduced()), release)?;
         let defaults = Settings::of_release(torch);
+        let harden = mode.map(|mode| harden(mode, name)).transpose()?;
+        if harden == Some(Harden::Guard) {
+            name = Some("direct");
+        }
         Ok(Self {
+            harden,
             torch,
             policy: match (name.unwrap_or("pytorch"), conf) {
                 ("pytorch", None) => Choice::Reference(defaults.started_in(&variable)?.into()),
@@ -133,6 +157,27 @@ impl Conf {
             Choice::Reference(settings) => (**settings).clone(),
             Choice::Other { .. } => Settings::of_release(self.torch),
         }
+    }
+}
+
+/// The mode `harden` for a policy.
+fn harden(mode: &str, policy: Option<&str>) -> Result<Harden, ConfError> {
+    let wrong = |why| {
+        let mode = mode.to_owned();
+        Err(ConfError::NoMode { mode, why })
+    };
+    let policy = POLICIES.iter().find(|info| Some(info.name) == policy);
+    match (mode, policy) {
+        ("poison", Some(policy)) if policy.needs_virtual_memory() => {
+            wrong("does not serve a policy that maps memory at several addresses; leave policy out")
+        }
+        ("poison", _) => Ok(Harden::Poison),
+        ("guard", None) => Ok(Harden::Guard),
+        ("guard", Some(policy)) if policy.name == "direct" => Ok(Harden::Guard),
+        ("guard", Some(_)) => {
+            wrong("places each block by itself, as policy=direct; leave policy out")
+        }
+        _ => wrong("is not a mode; expected poison or guard"),
     }
 }
 
@@ -203,13 +248,14 @@ mod tests {
             torch: INSTALLED,
             policy: Choice::Reference(settings.into()),
             history: None,
+            harden: None,
         };
         assert_eq!(conf, Ok(expected));
     }
 
     #[test]
     fn all_parts_are_parsed() {
-        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1;");
+        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1;harden=poison");
         let policy = Choice::Other {
             name: "bfc".to_owned(),
             conf: "growth:false".to_owned(),
@@ -218,6 +264,7 @@ mod tests {
             torch: v2(9),
             policy,
             history: Some(7),
+            harden: Some(Harden::Poison),
         };
         assert_eq!(asked.as_ref(), Ok(&expected));
         assert_eq!(asked.unwrap().settings(), Settings::of_release(v2(9)));
@@ -272,6 +319,9 @@ mod tests {
             ),
             ("conf=expandable_segment:True", "expandable_segment"),
             ("policy=bfc;conf=what:1", "settings of bfc: "),
+            ("harden=on", "harden=on is not a mode; expected poison or"),
+            ("harden=poison;policy=quilt", "leave policy out"),
+            ("harden=guard;policy=bfc", "as policy=direct"),
         ] {
             let error = conf(text).unwrap_err();
             assert!(error.starts_with("COALESCE_TORCH_ALLOC: "), "{error}");

@@ -5,7 +5,7 @@ mod pools;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle};
+use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::pytorch::ExpandableSegmentSize;
@@ -17,6 +17,7 @@ use coalesce_alloc::{Allocator, MempoolId, PyTorch, WithHistory};
 
 pub use self::malloc::Malloc;
 use crate::conf::Choice;
+use crate::hardened::{Hardened, Stack};
 use crate::opened::OpenedPages;
 
 /// A device with a limit, for policies that do not limit themselves.
@@ -26,6 +27,8 @@ type Limited<D> = Tap<D, Limit>;
 pub struct DeviceAllocator<D: Driver> {
     ordinal: u32,
     policy: Policy<D>,
+    /// What the mode `harden` knows, if it is on.
+    hardened: Option<Hardened>,
 }
 
 enum Policy<D: Driver> {
@@ -72,7 +75,77 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
                 }
             }
         };
-        Ok(Self { ordinal, policy })
+        Ok(Self {
+            ordinal,
+            policy,
+            hardened: None,
+        })
+    }
+
+    /// Turns the mode `harden` on, before the first request.
+    pub fn harden(&mut self, poisons: bool) {
+        self.hardened = Some(Hardened::new(poisons));
+    }
+
+    /// What the mode `harden` knows and the allocator, if the mode is on.
+    fn hardened(&mut self) -> Option<(&mut Hardened, &mut dyn Allocator<Driver = Limited<D>>)> {
+        let allocator: &mut dyn Allocator<Driver = _> = match &mut self.policy {
+            Policy::Reference(allocator) => &mut **allocator,
+            Policy::Other { allocator, .. } => &mut **allocator,
+        };
+        Some((self.hardened.as_mut()?, allocator))
+    }
+
+    /// Notes who made a request that was served.
+    pub fn note_malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, stack: &Stack) {
+        if let Some((hardened, allocator)) = self.hardened() {
+            hardened.note_malloc(allocator, (addr, bytes), stream, stack);
+        }
+    }
+
+    /// Frees memory.
+    ///
+    /// # Errors
+    /// As [`Allocator::free`].
+    pub fn free(&mut self, addr: DeviceAddr, stack: Option<&Stack>) -> Result<(), Error> {
+        match (self.hardened(), stack) {
+            (Some((hardened, allocator)), Some(stack)) => hardened.free(allocator, addr, stack),
+            _ => self.allocator_mut().free(addr),
+        }
+    }
+
+    /// Records that a stream uses an allocation.
+    ///
+    /// # Errors
+    /// As [`Allocator::record_stream`].
+    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+        self.allocator_mut().record_stream(addr, stream)?;
+        if let Some(hardened) = &mut self.hardened {
+            hardened.note_stream(addr);
+        }
+        Ok(())
+    }
+
+    /// Checks that freed memory was not written, and prints where it was.
+    pub fn check_freed(&mut self) {
+        if let Some((hardened, allocator)) = self.hardened() {
+            hardened.check_all(allocator);
+        }
+    }
+
+    /// What the mode `harden` knows about an address that is not the start of an allocation.
+    #[must_use]
+    pub fn explain(&self, addr: DeviceAddr, used: &Stack) -> Option<String> {
+        self.hardened.as_ref()?.explain(addr, used)
+    }
+
+    /// Returns cached memory to the device.
+    ///
+    /// # Errors
+    /// As [`Allocator::empty_cache`].
+    pub fn empty_cache(&mut self) -> Result<(), Error> {
+        self.check_freed();
+        self.allocator_mut().empty_cache()
     }
 
     /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.

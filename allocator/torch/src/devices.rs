@@ -15,9 +15,10 @@ use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{MempoolId, Shared, SharedGuard};
 
-use crate::conf::{Choice, Conf, ConfError};
+use crate::conf::{Choice, Conf, ConfError, Harden};
 use crate::device::{DeviceAllocator, Malloc};
 use crate::failure::{Failure, guarded};
+use crate::hardened::{Stack, told};
 
 /// Maximum number of devices: PyTorch's `DeviceIndex` is a signed 8-bit integer.
 const MOST_DEVICES: usize = 128;
@@ -50,7 +51,16 @@ pub struct Devices<D: Driver> {
     changes: Shared<Vec<String>>,
     /// Whether PyTorch uses the complete interface.
     is_complete: AtomicBool,
+    /// Returns the stack of the calling thread, for the mode `harden`.
+    stacks: Shared<Option<StackSource>>,
 }
+
+/// Writes the Python frames of the calling thread, innermost first, one a line, into a buffer of so many bytes, and returns
+/// how many it wrote. It may wait for the interpreter, so it is called without a lock.
+pub type StackSource = extern "C" fn(*mut u8, usize) -> usize;
+
+/// The most bytes of a stack that are kept.
+const STACK_BYTES: usize = 4096;
 
 impl<D: Driver + 'static> Devices<D> {
     /// Creates the table. `open` opens a device by its number or returns the reason why it cannot; `variable`
@@ -71,7 +81,23 @@ impl<D: Driver + 'static> Devices<D> {
             is_listening: AtomicBool::new(false),
             changes: Shared::new(Vec::new()),
             is_complete: AtomicBool::new(false),
+            stacks: Shared::new(None),
         }
+    }
+
+    /// Asks `source` for stacks from now on, or nobody.
+    pub fn follow_stacks(&self, source: Option<StackSource>) {
+        *self.stacks.lock() = source;
+    }
+
+    /// Returns the stack of the call, if the mode `harden` needs it.
+    pub fn stack(&self) -> Option<Stack> {
+        self.conf().ok()?.harden?;
+        let source = *self.stacks.lock();
+        let mut frames = vec![0; STACK_BYTES];
+        let written = source.map_or(0, |source| source(frames.as_mut_ptr(), STACK_BYTES));
+        frames.truncate(written);
+        Some(String::from_utf8_lossy(&frames).into())
     }
 
     /// Names the installed version of PyTorch, before any other call: the environment is read once, for
@@ -162,7 +188,14 @@ impl<D: Driver + 'static> Devices<D> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<DeviceAddr, Failure> {
-        self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
+        let stack = self.stack();
+        self.with(ordinal, |device| {
+            let addr = device.malloc(bytes, stream)?;
+            if let Some(stack) = &stack {
+                device.note_malloc(addr, bytes, stream, stack);
+            }
+            Ok(addr)
+        })
     }
 
     /// As [`Self::malloc`], but the reference has no limit of 2^60 bytes. If no cached block fits, `collect` may
@@ -172,6 +205,24 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// As [`Self::malloc`].
     pub fn malloc_collecting(
+        &self,
+        ordinal: i32,
+        bytes: u64,
+        stream: StreamId,
+        collect: impl FnOnce() -> bool,
+    ) -> Result<DeviceAddr, Failure> {
+        let addr = self.malloc_in_parts(ordinal, bytes, stream, collect)?;
+        if let Some(stack) = self.stack() {
+            // Nobody else gets this address before the caller has it.
+            self.with(ordinal, |device| {
+                device.note_malloc(addr, bytes, stream, &stack);
+                Ok(())
+            })?;
+        }
+        Ok(addr)
+    }
+
+    fn malloc_in_parts(
         &self,
         ordinal: i32,
         bytes: u64,
@@ -202,7 +253,52 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
     pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
-        self.with(ordinal, |device| Ok(device.allocator_mut().free(addr)?))
+        let stack = self.stack();
+        let freed = self.with(ordinal, |device| Ok(device.free(addr, stack.as_ref())))?;
+        freed.map_err(|error| match error {
+            Error::InvalidPointer(addr) => self.invalid(addr, stack),
+            other => other.into(),
+        })
+    }
+
+    /// Frees memory of the device that has it.
+    ///
+    /// # Errors
+    /// As [`Self::free`].
+    pub fn free_of_any(&self, addr: DeviceAddr) -> Result<(), Failure> {
+        let stack = self.stack();
+        let freed = self.owner(|_, device| device.free(addr, stack.as_ref()))?;
+        freed.ok_or_else(|| self.invalid(addr, stack))
+    }
+
+    /// The failure of a call with an address that is not the start of an allocation. In the mode `harden` it says whose
+    /// memory it is or was.
+    pub fn invalid(&self, addr: DeviceAddr, stack: Option<Stack>) -> Failure {
+        let mut failure = Failure::from(Error::InvalidPointer(addr));
+        let Some(stack) = stack else {
+            return failure;
+        };
+        let mut known = None;
+        let asked = self.each_ready(|_, device| {
+            known = known.take().or_else(|| device.explain(addr, &stack));
+            Ok(())
+        });
+        let said = "no allocation of this process was there";
+        let unknown = || told(said, [("used", &stack)]);
+        let why = known.filter(|_| asked.is_ok()).unwrap_or_else(unknown);
+        failure.message += &format!(": {why}");
+        failure
+    }
+
+    /// Checks that freed memory was not written, and prints where it was.
+    ///
+    /// # Errors
+    /// As [`Self::each_ready`].
+    pub fn check_freed(&self) -> Result<(), Failure> {
+        self.each_ready(|_, device| {
+            device.check_freed();
+            Ok(())
+        })
     }
 
     /// Limits the reserved memory of a device to a fraction of its memory.
@@ -218,7 +314,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn record_stream(&self, addr: DeviceAddr, stream: StreamId) -> Result<(), Failure> {
-        self.owner(|_, device| device.allocator_mut().record_stream(addr, stream))?;
+        self.owner(|_, device| device.record_stream(addr, stream))?;
         Ok(())
     }
 
@@ -228,7 +324,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// If there is no such allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
         let base = self.owner(|_, device| device.base_allocation(addr))?;
-        base.ok_or_else(|| Error::InvalidPointer(addr).into())
+        base.ok_or_else(|| self.invalid(addr, self.stack()))
     }
 
     /// Returns what another process opens to use an allocation of any device.
@@ -245,7 +341,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn empty_cache(&self) -> Result<(), Failure> {
-        self.each_ready(|_, device| Ok(device.allocator_mut().empty_cache()?))
+        self.each_ready(|_, device| Ok(device.empty_cache()?))
     }
 
     /// Returns the cached memory of one pool of a device, or all for [`MempoolId::DEFAULT`].
@@ -259,7 +355,7 @@ impl<D: Driver + 'static> Devices<D> {
                 Ok(())
             }
             state @ State::Ready(_) => state.run(|device| match pool {
-                MempoolId::DEFAULT => Ok(device.allocator_mut().empty_cache()?),
+                MempoolId::DEFAULT => Ok(device.empty_cache()?),
                 _ => Ok(device.pools()?.empty_pool(pool)?),
             }),
             _ => Ok(()),
@@ -400,6 +496,9 @@ impl<D: Driver + 'static> Devices<D> {
             && let Some(make) = self.listener.get()
         {
             allocator.listen(make(number));
+        }
+        if let Some(mode) = conf.harden {
+            allocator.harden(mode == Harden::Poison);
         }
         let used = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
         self.used.fetch_max(used, Ordering::Release);
