@@ -10,7 +10,8 @@ _MOST_FRAMES = 24
 @ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
 def _frames(to, capacity):
     """Writes the Python frames of the calling thread, innermost first."""
-    frame, lines = sys._getframe(1) if hasattr(sys, "_getframe") else None, []
+    # A thread of PyTorch has no other frame.
+    frame, lines = sys._getframe().f_back, []
     while frame is not None and len(lines) < _MOST_FRAMES:
         lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
         frame = frame.f_back

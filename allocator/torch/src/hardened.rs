@@ -5,7 +5,7 @@
 //! requests in parts and restores checkpoints of pools, which bypass [`Allocator`]. Whether a pointer is valid is the allocator's
 //! answer; [`Hardened`] only explains it.
 //!
-//! Freed memory is poisoned ([`Poison`](coalesce_alloc::driver::poison)) on the stream of its block, and checked when it is
+//! Freed memory is poisoned ([`Poison`]) on the stream of its block, and checked when it is
 //! allocated again, before it is returned to the device, and at the end. So a program whose other streams use memory
 //! without `record_stream` reads NaN, which is a mistake of the program. These blocks are not poisoned, because somebody may
 //! use them rightly after the free: those that a stream was recorded on, and those allocated while a private pool is used, which
@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::contents::WORD;
-use coalesce_alloc::driver::{DeviceAddr, Driver, Status, StreamId};
+use coalesce_alloc::driver::poison::Poison;
+use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::printable::printable_lines;
 
@@ -26,6 +27,8 @@ use crate::failure::Failure;
 /// The Python frames of a call, innermost first, one a line.
 pub type Stack = Arc<str>;
 
+/// Freed blocks that are remembered besides those that are poisoned.
+const MOST_FREED: usize = 1 << 16;
 /// Checks after which the device is waited for.
 const MOST_CHECKS: usize = 1024;
 /// Reports of changed memory that are printed.
@@ -96,9 +99,10 @@ impl Hardened {
 
     /// Notes that requests are served from a private pool from now on, or no longer.
     pub fn note_pool(&mut self, is_begun: bool) {
-        self.pools = match is_begun {
-            true => self.pools + 1,
-            false => self.pools.saturating_sub(1),
+        self.pools = if is_begun {
+            self.pools + 1
+        } else {
+            self.pools.saturating_sub(1)
         };
     }
 
@@ -176,6 +180,9 @@ impl Hardened {
             };
             self.freed.insert(addr, rest);
         }
+        if self.freed.len() > MOST_FREED {
+            self.freed.retain(|_, rest| rest.is_poisoned);
+        }
         self.forget_returned(allocator);
         Ok(())
     }
@@ -212,24 +219,24 @@ impl Hardened {
     #[must_use]
     pub fn explain(&self, addr: DeviceAddr, used: &Stack) -> Option<String> {
         let around =
-            |block: &Block| block.addr <= addr && addr.offset_from(block.addr) < block.bytes;
-        let at = |block: &Block| match addr.offset_from(block.addr) {
-            0 => format!("{addr} was an allocation of {} bytes", block.bytes),
+            |block: &&Block| block.addr <= addr && addr.offset_from(block.addr) < block.bytes;
+        let what = |block: &Block| match addr.offset_from(block.addr) {
+            0 => format!("an allocation of {} bytes", block.bytes),
             byte => format!(
-                "{addr} is at byte {byte} of {} bytes at {}",
+                "byte {byte} of an allocation of {} bytes at {}",
                 block.bytes, block.addr
             ),
         };
-        if let Some(block) = self.live.values().find(|block| around(block)) {
-            let said = format!("{}, which are allocated", at(block));
+        if let Some(block) = self.live.values().find(around) {
+            let said = format!("{}, which is in use", what(block));
             return Some(told(
                 &said,
                 [("used", used), ("allocated", &block.allocated)],
             ));
         }
         let (_, rest) = self.freed.range(..=addr).next_back()?;
-        let block = Some(&rest.block).filter(|block| around(block))?;
-        let said = format!("{}, which was freed before", at(block));
+        let block = Some(&*rest.block).filter(around)?;
+        let said = format!("{}, which was freed before", what(block));
         let [allocated, freed] = [("allocated", &block.allocated), ("freed", &block.freed)];
         Some(told(&said, [("used", used), allocated, freed]))
     }
@@ -341,10 +348,10 @@ impl Hardened {
 /// Calls a device that can poison its memory.
 fn with_poison<T>(
     device: &mut dyn Driver,
-    call: impl FnOnce(&mut dyn coalesce_alloc::driver::poison::Poison) -> Status<T>,
+    call: impl FnOnce(&mut dyn Poison) -> Status<T>,
 ) -> Status<T> {
     let poison = device.poison();
-    call(poison.ok_or(coalesce_alloc::driver::DriverError::NotSupported)?)
+    call(poison.ok_or(DriverError::NotSupported)?)
 }
 
 /// A sentence, and the stacks that belong to it.
