@@ -117,6 +117,15 @@ pub enum SharedHandle {
     FileDescriptor(i32),
 }
 
+/// Physical memory that another process can map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedPage {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What the other process needs to get it.
+    pub handle: SharedHandle,
+}
+
 /// Memory of the device, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryInfo {

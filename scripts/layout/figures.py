@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [f"results/{name}.md" for name in ("FINDINGS", "BIAS", "WASTE", "METHODOLOGY")]
-PAGES += ["allocator/QUILT.md"]
+PAGES += ["allocator/QUILT.md", "allocator/USING_QUILT.md"]
 
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
 WORDS = (

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::driver::{
-    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, Status, VirtualMemory,
+    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedPage, Status, VirtualMemory,
 };
 
 /// The state of one page of addresses.
@@ -159,14 +159,18 @@ impl ExpandableSegment {
         kind: HandleKind,
         addr: DeviceAddr,
         bytes: u64,
-    ) -> Status<(DeviceAddr, Vec<SharedHandle>)> {
+    ) -> Status<(DeviceAddr, Vec<SharedPage>)> {
         let first = self.page_of(addr);
         let end = self.page_of(addr.offset(bytes - 1)) + 1;
-        let handles = self.pages[first..end].iter().map(|page| match *page {
-            Page::Mapped(handle) => vm.export(handle, kind),
+        let bytes = self.page_size();
+        let pages = self.pages[first..end].iter().map(|page| match *page {
+            Page::Mapped(handle) => {
+                let handle = vm.export(handle, kind)?;
+                Ok(SharedPage { bytes, handle })
+            }
             Page::Empty | Page::Created(_) | Page::Stray(_) => Err(DriverError::InvalidValue),
         });
-        Ok((self.addr_of(first), handles.collect::<Result<_, _>>()?))
+        Ok((self.addr_of(first), pages.collect::<Result<_, _>>()?))
     }
 
     /// Returns the memory of leftover pages.

@@ -5,7 +5,7 @@
 //! Source: PyTorch 2.11, `DeviceCachingAllocator::shareIpcHandle` and `ExpandableSegment::share`.
 
 use super::PyTorch;
-use crate::driver::{DeviceAddr, Driver, DriverError, HandleKind, SharedHandle};
+use crate::driver::{DeviceAddr, Driver, DriverError, HandleKind, SharedPage};
 use crate::error::Error;
 
 /// What another process opens to use a block.
@@ -16,14 +16,12 @@ pub enum Shareable {
         /// Where it starts.
         start: DeviceAddr,
     },
-    /// Consecutive pages of an expandable segment.
+    /// Consecutive pages of mapped memory.
     Pages {
         /// Where the first one starts.
         start: DeviceAddr,
-        /// Bytes of each.
-        page_size: u64,
-        /// Their memory.
-        handles: Vec<SharedHandle>,
+        /// Their memory, in the order of their addresses.
+        pages: Vec<SharedPage>,
     },
 }
 
@@ -46,13 +44,9 @@ impl<D: Driver> PyTorch<D> {
             .driver
             .virtual_memory()
             .ok_or(Error::VirtualMemory(DriverError::NotSupported))?;
-        let (start, handles) = segment
+        let (start, pages) = segment
             .export(vm, kind, block.addr, block.size)
             .map_err(Error::VirtualMemory)?;
-        Ok(Shareable::Pages {
-            start,
-            page_size: segment.page_size(),
-            handles,
-        })
+        Ok(Shareable::Pages { start, pages })
     }
 }

@@ -19,6 +19,8 @@ pub struct Conf {
     pub policy: Choice,
     /// Number of history entries to keep; `None` records no history.
     pub history: Option<usize>,
+    /// Whether the reference takes the place of another policy that fails.
+    pub falls_back: bool,
     /// The mode for programs that use memory wrongly.
     pub harden: Option<Harden>,
 }
@@ -75,13 +77,11 @@ pub enum ConfError {
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
     /// The mode is unknown, or the policy does not serve it.
-    #[error("{VARIABLE}: harden={mode} {why}")]
-    NoMode {
-        /// The mode.
-        mode: String,
-        /// What would be right.
-        why: &'static str,
-    },
+    #[error("{VARIABLE}: harden={0} {1}")]
+    NoMode(String, &'static str),
+    /// Neither on nor off.
+    #[error("{VARIABLE}: fallback={0} is neither on nor off")]
+    NoSwitch(String),
     /// The reference does not reproduce the release.
     #[error(
         "{VARIABLE}: torch={0} is not a release from {oldest} to {newest}, as in torch=2.13",
@@ -98,10 +98,12 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;harden=poison, each part optional";
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=poison, \
+    each part optional";
 
 impl Conf {
-    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;harden=MODE`,
+    /// Reads the environment through `variable`:
+    /// `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=MODE`,
     /// each part optional.
     ///
     /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
@@ -115,7 +117,8 @@ impl Conf {
         installed: Release,
     ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
-        let (mut name, mut conf, mut history, mut torch, mut mode) = (None, None, None, None, None);
+        let (mut name, mut conf, mut history) = (None, None, None);
+        let (mut torch, mut fallback, mut mode) = (None, None, None);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -125,6 +128,7 @@ impl Conf {
                 "conf" => &mut conf,
                 "history" => &mut history,
                 "torch" => &mut torch,
+                "fallback" => &mut fallback,
                 "harden" => &mut mode,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
@@ -134,7 +138,10 @@ impl Conf {
         }
         let torch = torch.map_or(Ok(installed.reproduced()), release)?;
         let defaults = Settings::of_release(torch);
-        let harden = mode.map(|mode| harden(mode, name)).transpose()?;
+        let falls_back = fallback.is_some();
+        let harden = mode
+            .map(|mode| harden(mode, name, falls_back))
+            .transpose()?;
         if harden == Some(Harden::Guard) {
             name = Some("direct");
         }
@@ -147,6 +154,7 @@ impl Conf {
                 (name, conf) => other(name, conf.unwrap_or_default())?,
             },
             history: history.map(entries).transpose()?,
+            falls_back: fallback.map_or(Ok(false), is_on)?,
         })
     }
 
@@ -161,24 +169,19 @@ impl Conf {
 }
 
 /// The mode `harden` for a policy.
-fn harden(mode: &str, policy: Option<&str>) -> Result<Harden, ConfError> {
-    let wrong = |why| {
-        let mode = mode.to_owned();
-        Err(ConfError::NoMode { mode, why })
+fn harden(mode: &str, policy: Option<&str>, falls_back: bool) -> Result<Harden, ConfError> {
+    let info = POLICIES.iter().find(|info| Some(info.name) == policy);
+    let why = match (mode, policy) {
+        _ if falls_back => "knows one policy only; leave fallback out",
+        ("poison", _) if info.is_some_and(|info| info.needs_virtual_memory()) => {
+            "does not serve a policy that maps memory at several addresses; leave policy out"
+        }
+        ("poison", _) => return Ok(Harden::Poison),
+        ("guard", None | Some("direct")) => return Ok(Harden::Guard),
+        ("guard", _) => "places each block by itself, as policy=direct; leave policy out",
+        _ => "is not a mode; expected poison or guard",
     };
-    let policy = POLICIES.iter().find(|info| Some(info.name) == policy);
-    match (mode, policy) {
-        ("poison", Some(policy)) if policy.needs_virtual_memory() => {
-            wrong("does not serve a policy that maps memory at several addresses; leave policy out")
-        }
-        ("poison", _) => Ok(Harden::Poison),
-        ("guard", None) => Ok(Harden::Guard),
-        ("guard", Some(policy)) if policy.name == "direct" => Ok(Harden::Guard),
-        ("guard", Some(_)) => {
-            wrong("places each block by itself, as policy=direct; leave policy out")
-        }
-        _ => wrong("is not a mode; expected poison or guard"),
-    }
+    Err(ConfError::NoMode(mode.to_owned(), why))
 }
 
 fn settings(defaults: Settings, conf: &str) -> Result<Settings, ConfError> {
@@ -209,6 +212,14 @@ fn release(text: &str) -> Result<Release, ConfError> {
 fn entries(text: &str) -> Result<usize, ConfError> {
     text.parse()
         .map_err(|_| ConfError::NoCount(text.to_owned()))
+}
+
+fn is_on(text: &str) -> Result<bool, ConfError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(ConfError::NoSwitch(other.to_owned())),
+    }
 }
 
 /// Formats an error with its causes on one line.
@@ -248,6 +259,7 @@ mod tests {
             torch: INSTALLED,
             policy: Choice::Reference(settings.into()),
             history: None,
+            falls_back: false,
             harden: None,
         };
         assert_eq!(conf, Ok(expected));
@@ -255,7 +267,7 @@ mod tests {
 
     #[test]
     fn all_parts_are_parsed() {
-        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1;harden=poison");
+        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1; fallback=on;");
         let policy = Choice::Other {
             name: "bfc".to_owned(),
             conf: "growth:false".to_owned(),
@@ -264,7 +276,8 @@ mod tests {
             torch: v2(9),
             policy,
             history: Some(7),
-            harden: Some(Harden::Poison),
+            falls_back: true,
+            harden: None,
         };
         assert_eq!(asked.as_ref(), Ok(&expected));
         assert_eq!(asked.unwrap().settings(), Settings::of_release(v2(9)));
@@ -322,6 +335,7 @@ mod tests {
             ("harden=on", "harden=on is not a mode; expected poison or"),
             ("harden=poison;policy=quilt", "leave policy out"),
             ("harden=guard;policy=bfc", "as policy=direct"),
+            ("harden=poison;fallback=on", "leave fallback out"),
         ] {
             let error = conf(text).unwrap_err();
             assert!(error.starts_with("COALESCE_TORCH_ALLOC: "), "{error}");

@@ -19,7 +19,7 @@ use coalesce_alloc::MempoolId;
 
 use self::figures::{OutOfMemoryFigures, Settings, Stats};
 use self::report::{Block, Segment};
-use self::sharing::{SharedPage, SharedRange};
+use self::sharing::SharedPage;
 use crate::failure::{Failure, guarded};
 use crate::opened::OpenedPages;
 use crate::process::{CurrentStream, DEVICES, follow_current_stream};
@@ -141,10 +141,10 @@ interface! {
 
     /// Returns what another process opens to use a block. Arguments: address; results: the range. The function receives its
     /// pages, with the last argument.
-    share: unsafe extern "C" fn(u64, *mut SharedRange, TakePage, *mut c_void) -> Outcome = sharing::share;
+    share: unsafe extern "C" fn(u64, *mut u64, TakePage, *mut c_void) -> Outcome = sharing::share;
     /// Opens pages of another process, by file descriptors of this one. Arguments: device, bytes of a page, pages, number of
     /// pages; results: the opened pages, their address. Release them with `close_pages`.
-    open_pages: unsafe extern "C" fn(c_int, u64, *const SharedPage, usize, *mut *mut OpenedPages, *mut u64) -> Outcome = sharing::open_pages;
+    open_pages: unsafe extern "C" fn(c_int, *const SharedPage, usize, *mut *mut OpenedPages, *mut u64) -> Outcome = sharing::open_pages;
     /// Closes pages. Arguments: device, opened pages.
     close_pages: unsafe extern "C" fn(c_int, *mut OpenedPages) -> Outcome = sharing::close_pages;
 

@@ -1,11 +1,12 @@
 //! The allocator of one device, with any policy.
 
+mod hardened;
 mod malloc;
 mod pools;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle, StreamId};
+use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError, HandleKind, SharedPage};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::pytorch::ExpandableSegmentSize;
@@ -19,6 +20,7 @@ pub use self::malloc::Malloc;
 use crate::conf::Choice;
 use crate::hardened::{Hardened, Stack};
 use crate::opened::OpenedPages;
+use crate::retired::Retired;
 
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
@@ -29,6 +31,12 @@ pub struct DeviceAllocator<D: Driver> {
     policy: Policy<D>,
     /// What the mode `harden` knows, if it is on.
     hardened: Option<Hardened>,
+    /// Whether it ever had a private pool.
+    had_pools: bool,
+    /// The policy that this one replaced.
+    retired: Option<Box<Retired<D>>>,
+    /// The devices that may use its memory.
+    peers: Vec<u32>,
 }
 
 enum Policy<D: Driver> {
@@ -79,73 +87,53 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             ordinal,
             policy,
             hardened: None,
+            had_pools: false,
+            retired: None,
+            peers: Vec::new(),
         })
     }
 
-    /// Turns the mode `harden` on, before the first request.
-    pub fn harden(&mut self, poisons: bool) {
-        self.hardened = Some(Hardened::new(poisons));
-    }
-
-    /// What the mode `harden` knows and the allocator, if the mode is on.
-    fn hardened(&mut self) -> Option<(&mut Hardened, &mut dyn Allocator<Driver = Limited<D>>)> {
-        let allocator: &mut dyn Allocator<Driver = _> = match &mut self.policy {
-            Policy::Reference(allocator) => &mut **allocator,
-            Policy::Other { allocator, .. } => &mut **allocator,
-        };
-        Some((self.hardened.as_mut()?, allocator))
-    }
-
-    /// Notes who made a request that was served.
-    pub fn note_malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, stack: &Stack) {
-        if let Some((hardened, allocator)) = self.hardened() {
-            hardened.note_malloc(allocator, (addr, bytes), stream, stack);
-        }
-    }
-
-    /// Frees memory.
+    /// Takes the place of a policy that failed, with its limit.
     ///
     /// # Errors
-    /// As [`Allocator::free`].
-    pub fn free(&mut self, addr: DeviceAddr, stack: Option<&Stack>) -> Result<(), Error> {
-        match (self.hardened(), stack) {
-            (Some((hardened, allocator)), Some(stack)) => hardened.free(allocator, addr, stack),
-            _ => self.allocator_mut().free(addr),
-        }
+    /// If the device does not give its peers access to the memory.
+    pub fn instead_of(&mut self, failed: Self) -> Result<(), Error> {
+        let _ = self.set_memory_fraction(failed.memory_fraction());
+        let peers = failed.peers.clone();
+        self.retired = Some(Box::new(Retired::new(failed)));
+        peers
+            .into_iter()
+            .try_for_each(|peer| self.open_to_peer(peer))
     }
 
-    /// Records that a stream uses an allocation.
-    ///
-    /// # Errors
-    /// As [`Allocator::record_stream`].
-    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
-        self.allocator_mut().record_stream(addr, stream)?;
-        if let Some(hardened) = &mut self.hardened {
-            hardened.note_stream(addr);
-        }
-        Ok(())
-    }
-
-    /// Checks that freed memory was not written, and prints where it was.
-    pub fn check_freed(&mut self) {
-        if let Some((hardened, allocator)) = self.hardened() {
-            hardened.check_all(allocator);
-        }
-    }
-
-    /// What the mode `harden` knows about an address that is not the start of an allocation.
+    /// The name of the policy.
     #[must_use]
-    pub fn explain(&self, addr: DeviceAddr, used: &Stack) -> Option<String> {
-        self.hardened.as_ref()?.explain(addr, used)
+    pub fn policy(&self) -> &'static str {
+        match self.policy {
+            Policy::Reference(_) => "pytorch",
+            Policy::Other { name, .. } => name,
+        }
     }
 
-    /// Returns cached memory to the device.
+    /// Whether it ever had a private pool, whose memory a graph may use.
+    #[must_use]
+    pub fn had_pools(&self) -> bool {
+        self.had_pools
+    }
+
+    /// Frees a live allocation, also one of the policy that this one replaced. With the stack of the call, what the mode
+    /// `harden` knows is kept.
     ///
     /// # Errors
-    /// As [`Allocator::empty_cache`].
-    pub fn empty_cache(&mut self) -> Result<(), Error> {
-        self.check_freed();
-        self.allocator_mut().empty_cache()
+    /// As [`Allocator::free`]; [`Error::VirtualMemory`] if the device does not take back memory of the other policy.
+    pub fn free(&mut self, addr: DeviceAddr, stack: Option<&Stack>) -> Result<(), Error> {
+        if let (Some((hardened, allocator)), Some(stack)) = (self.hardened(), stack) {
+            return hardened.free(allocator, addr, stack);
+        }
+        match (self.allocator_mut().free(addr), &mut self.retired) {
+            (Err(Error::InvalidPointer(_)), Some(retired)) => retired.free(addr),
+            (freed, _) => freed,
+        }
     }
 
     /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.
@@ -186,7 +174,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// # Errors
     /// If the device fails.
     pub fn open_to_peer(&mut self, peer: u32) -> Result<(), Error> {
-        Ok(self.allocator_mut().driver_mut().open_to_peer(peer)?)
+        self.allocator_mut().driver_mut().open_to_peer(peer)?;
+        self.peers.push(peer);
+        Ok(())
     }
 
     /// Returns the address and bytes of the segment of a live allocation.
@@ -204,7 +194,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         base.ok_or(Error::InvalidPointer(addr))
     }
 
-    /// Returns what another process opens to use a live allocation.
+    /// Returns what another process opens to use a live allocation. Policies that map memory share all mappings that contain
+    /// a part of it.
     ///
     /// # Errors
     /// As [`PyTorch::share`].
@@ -212,21 +203,31 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         if let Policy::Reference(allocator) = &mut self.policy {
             return allocator.share(addr);
         }
-        let (start, _) = self.base_allocation(addr)?;
-        Ok(Shareable::Segment { start })
+        let bytes = self.block_size(addr)?;
+        let device = self.allocator_mut().driver_mut();
+        let Some((start, mappings)) = device.hook().held().mappings_around(addr, bytes) else {
+            let (start, _) = self.base_allocation(addr)?;
+            return Ok(Shareable::Segment { start });
+        };
+        let memory = device.virtual_memory();
+        let memory = memory.ok_or(Error::VirtualMemory(DriverError::NotSupported))?;
+        let pages = mappings.iter().map(|mapping| {
+            let handle = memory.export(mapping.handle, HandleKind::FileDescriptor)?;
+            let bytes = mapping.bytes;
+            Ok(SharedPage { bytes, handle })
+        });
+        let pages = pages.collect::<Result<_, _>>();
+        let pages = pages.map_err(Error::VirtualMemory)?;
+        Ok(Shareable::Pages { start, pages })
     }
 
     /// Opens pages of another process. No limit counts them.
     ///
     /// # Errors
     /// As [`OpenedPages::open`].
-    pub fn open_pages(
-        &mut self,
-        page_size: u64,
-        pages: &[SharedHandle],
-    ) -> Result<OpenedPages, Error> {
+    pub fn open_pages(&mut self, pages: &[SharedPage]) -> Result<OpenedPages, Error> {
         let device = self.allocator_mut().driver_mut().driver_mut();
-        OpenedPages::open(device, page_size, pages).map_err(Error::VirtualMemory)
+        OpenedPages::open(device, pages).map_err(Error::VirtualMemory)
     }
 
     /// Closes pages of another process.

@@ -1,5 +1,7 @@
 //! The allocators of all devices of the process, each behind a lock.
 
+mod hardened;
+
 use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,10 +17,10 @@ use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{MempoolId, Shared, SharedGuard};
 
+pub use self::hardened::StackSource;
 use crate::conf::{Choice, Conf, ConfError, Harden};
 use crate::device::{DeviceAllocator, Malloc};
 use crate::failure::{Failure, guarded};
-use crate::hardened::{Stack, told};
 
 /// Maximum number of devices: PyTorch's `DeviceIndex` is a signed 8-bit integer.
 const MOST_DEVICES: usize = 128;
@@ -55,13 +57,6 @@ pub struct Devices<D: Driver> {
     stacks: Shared<Option<StackSource>>,
 }
 
-/// Writes the Python frames of the calling thread, innermost first, one a line, into a buffer of so many bytes, and returns
-/// how many it wrote. It may wait for the interpreter, so it is called without a lock.
-pub type StackSource = extern "C" fn(*mut u8, usize) -> usize;
-
-/// The most bytes of a stack that are kept.
-const STACK_BYTES: usize = 4096;
-
 impl<D: Driver + 'static> Devices<D> {
     /// Creates the table. `open` opens a device by its number or returns the reason why it cannot; `variable`
     /// reads the environment, once.
@@ -83,21 +78,6 @@ impl<D: Driver + 'static> Devices<D> {
             is_complete: AtomicBool::new(false),
             stacks: Shared::new(None),
         }
-    }
-
-    /// Asks `source` for stacks from now on, or nobody.
-    pub fn follow_stacks(&self, source: Option<StackSource>) {
-        *self.stacks.lock() = source;
-    }
-
-    /// Returns the stack of the call, if the mode `harden` needs it.
-    pub fn stack(&self) -> Option<Stack> {
-        self.conf().ok()?.harden?;
-        let source = *self.stacks.lock();
-        let mut frames = vec![0; STACK_BYTES];
-        let written = source.map_or(0, |source| source(frames.as_mut_ptr(), STACK_BYTES));
-        frames.truncate(written);
-        Some(String::from_utf8_lossy(&frames).into())
     }
 
     /// Names the installed version of PyTorch, before any other call: the environment is read once, for
@@ -189,12 +169,14 @@ impl<D: Driver + 'static> Devices<D> {
         stream: StreamId,
     ) -> Result<DeviceAddr, Failure> {
         let stack = self.stack();
-        self.with(ordinal, |device| {
-            let addr = device.malloc(bytes, stream)?;
-            if let Some(stack) = &stack {
-                device.note_malloc(addr, bytes, stream, stack);
-            }
-            Ok(addr)
+        self.repeated(|| {
+            self.with(ordinal, |device| {
+                let addr = device.malloc(bytes, stream)?;
+                if let Some(stack) = &stack {
+                    device.note_malloc(addr, bytes, stream, stack);
+                }
+                Ok(addr)
+            })
         })
     }
 
@@ -229,7 +211,8 @@ impl<D: Driver + 'static> Devices<D> {
         stream: StreamId,
         collect: impl FnOnce() -> bool,
     ) -> Result<DeviceAddr, Failure> {
-        let cached = self.with(ordinal, |device| Ok(device.malloc_cached(bytes, stream)?))?;
+        let cached = self
+            .repeated(|| self.with(ordinal, |device| Ok(device.malloc_cached(bytes, stream)?)))?;
         if let Some(addr) = cached {
             return Ok(addr);
         }
@@ -254,51 +237,24 @@ impl<D: Driver + 'static> Devices<D> {
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
     pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
         let stack = self.stack();
-        let freed = self.with(ordinal, |device| Ok(device.free(addr, stack.as_ref())))?;
-        freed.map_err(|error| match error {
-            Error::InvalidPointer(addr) => self.invalid(addr, stack),
-            other => other.into(),
-        })
-    }
-
-    /// Frees memory of the device that has it.
-    ///
-    /// # Errors
-    /// As [`Self::free`].
-    pub fn free_of_any(&self, addr: DeviceAddr) -> Result<(), Failure> {
-        let stack = self.stack();
-        let freed = self.owner(|_, device| device.free(addr, stack.as_ref()))?;
-        freed.ok_or_else(|| self.invalid(addr, stack))
-    }
-
-    /// The failure of a call with an address that is not the start of an allocation. In the mode `harden` it says whose
-    /// memory it is or was.
-    pub fn invalid(&self, addr: DeviceAddr, stack: Option<Stack>) -> Failure {
-        let mut failure = Failure::from(Error::InvalidPointer(addr));
-        let Some(stack) = stack else {
-            return failure;
+        let free = |device: &mut DeviceAllocator<D>| match device.free(addr, stack.as_ref()) {
+            Err(Error::InvalidPointer(_)) => Ok(false),
+            freed => freed.map(|()| true).map_err(Failure::from),
         };
-        let mut known = None;
-        let asked = self.each_ready(|_, device| {
-            known = known.take().or_else(|| device.explain(addr, &stack));
-            Ok(())
-        });
-        let said = "no allocation of this process was there";
-        let unknown = || told(said, [("used", &stack)]);
-        let why = known.filter(|_| asked.is_ok()).unwrap_or_else(unknown);
-        failure.message += &format!(": {why}");
-        failure
+        let is_freed = self.repeated(|| self.with(ordinal, free))?;
+        is_freed
+            .then_some(())
+            .ok_or_else(|| self.invalid(addr, stack.as_ref()))
     }
 
-    /// Checks that freed memory was not written, and prints where it was.
+    /// Frees memory of any device.
     ///
     /// # Errors
-    /// As [`Self::each_ready`].
-    pub fn check_freed(&self) -> Result<(), Failure> {
-        self.each_ready(|_, device| {
-            device.check_freed();
-            Ok(())
-        })
+    /// If `addr` is not the start of a live allocation, or the device fails.
+    pub fn free_block(&self, addr: DeviceAddr) -> Result<(), Failure> {
+        let stack = self.stack();
+        let freed = self.repeated(|| self.owner(|_, device| device.free(addr, stack.as_ref())))?;
+        freed.ok_or_else(|| self.invalid(addr, stack.as_ref()))
     }
 
     /// Limits the reserved memory of a device to a fraction of its memory.
@@ -324,7 +280,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// If there is no such allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
         let base = self.owner(|_, device| device.base_allocation(addr))?;
-        base.ok_or_else(|| self.invalid(addr, self.stack()))
+        base.ok_or_else(|| self.invalid(addr, self.stack().as_ref()))
     }
 
     /// Returns what another process opens to use an allocation of any device.
@@ -354,7 +310,7 @@ impl<D: Driver + 'static> Devices<D> {
                 *emptied = emptied.saturating_add(1);
                 Ok(())
             }
-            state @ State::Ready(_) => state.run(|device| match pool {
+            state @ State::Ready(_) => self.run(ordinal, state, |device| match pool {
                 MempoolId::DEFAULT => Ok(device.empty_cache()?),
                 _ => Ok(device.pools()?.empty_pool(pool)?),
             }),
@@ -404,7 +360,7 @@ impl<D: Driver + 'static> Devices<D> {
         work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
         match &mut *self.lock(ordinal)? {
-            state @ State::Ready(_) => state.run(work).map(Some),
+            state @ State::Ready(_) => self.run(ordinal, state, work).map(Some),
             _ => Ok(None),
         }
     }
@@ -442,7 +398,7 @@ impl<D: Driver + 'static> Devices<D> {
     ) -> Result<T, Failure> {
         let mut state = self.lock(ordinal)?;
         if let State::Untouched { emptied } = *state {
-            let mut device = self.make(ordinal)?;
+            let mut device = self.make(ordinal, &self.conf()?.policy)?;
             for _ in 0..emptied {
                 device.allocator_mut().empty_cache()?;
             }
@@ -454,7 +410,7 @@ impl<D: Driver + 'static> Devices<D> {
             }
         }
         match &mut *state {
-            state @ State::Ready(_) => state.run(work),
+            state @ State::Ready(_) => self.run(ordinal, state, work),
             State::Broken(_, why) => Err(Failure::new(format!(
                 "device {ordinal} is disabled because of a bug in its allocator: {why}"
             ))),
@@ -462,7 +418,62 @@ impl<D: Driver + 'static> Devices<D> {
         }
     }
 
-    fn make(&self, ordinal: i32) -> Result<DeviceAllocator<D>, Failure> {
+    /// Runs `work` on a device in use. If its policy fails, the reference takes its place, if that is wanted.
+    fn run<T>(
+        &self,
+        ordinal: i32,
+        state: &mut State<D>,
+        work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let answer = state.run(work);
+        if let Err(failure) = &answer
+            && failure.is_bug
+            && self.falls_back()
+        {
+            self.replace(ordinal, state, failure)?;
+        }
+        answer
+    }
+
+    /// Puts the reference in the place of another policy that failed.
+    fn replace(&self, ordinal: i32, state: &mut State<D>, why: &Failure) -> Result<(), Failure> {
+        let (State::Ready(failed) | State::Broken(failed, _)) = &*state else {
+            return Ok(());
+        };
+        let name = failed.policy();
+        if failed.settings().is_some() {
+            return Ok(());
+        }
+        let reference = Choice::Reference(self.conf()?.settings().into());
+        let reference = self.make(ordinal, &reference)?;
+        let failed = mem::replace(state, State::Ready(reference));
+        Failure::new(format!(
+            "the policy {name} failed on device {ordinal}: {}. PyTorch's own rules are used from now on. Please \
+             report this.",
+            why.message
+        ))
+        .print();
+        if let (State::Ready(device), State::Ready(failed) | State::Broken(failed, _)) =
+            (state, failed)
+        {
+            device.instead_of(failed)?;
+        }
+        Ok(())
+    }
+
+    fn falls_back(&self) -> bool {
+        self.conf().is_ok_and(|conf| conf.falls_back)
+    }
+
+    /// Makes a call again if the policy that failed was replaced.
+    fn repeated<T>(&self, call: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+        match call() {
+            Err(failure) if failure.is_bug && self.falls_back() => call(),
+            answer => answer,
+        }
+    }
+
+    fn make(&self, ordinal: i32, policy: &Choice) -> Result<DeviceAllocator<D>, Failure> {
         let conf = self.conf()?;
         let number = u32::try_from(ordinal).map_err(|_| no_device(ordinal))?;
         let mut device = (self.open)(number)
@@ -470,7 +481,7 @@ impl<D: Driver + 'static> Devices<D> {
         let history = conf
             .history
             .filter(|_| !self.is_complete.load(Ordering::Acquire));
-        let mut policy = Cow::Borrowed(&conf.policy);
+        let mut policy = Cow::Borrowed(policy);
         if let Some(unserved) = policy.unserved_by(&mut device) {
             Failure::new(format!(
                 "device {ordinal} has no virtual memory, which the policy {unserved} needs: \
@@ -539,7 +550,8 @@ impl<D: Driver + 'static> Devices<D> {
         let used = self.used.load(Ordering::Acquire);
         for (ordinal, state) in self.states.iter().enumerate().take(used) {
             if let state @ State::Ready(_) = &mut *state.lock() {
-                state.run(|device| work(ordinal, device))?;
+                let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
+                self.run(number, state, |device| work(ordinal, device))?;
             }
         }
         Ok(())

@@ -11,6 +11,8 @@ use coalesce_alloc::error::{Error, OutOfMemory};
 pub struct Failure {
     /// Whether memory ran out, the only failure that programs recover from.
     pub is_out_of_memory: bool,
+    /// Whether the allocator failed, not the request.
+    pub is_bug: bool,
     /// The message, as in PyTorch where it has one.
     pub message: String,
     /// The figures of a request for which the device had no memory.
@@ -22,6 +24,7 @@ impl Failure {
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             is_out_of_memory: false,
+            is_bug: false,
             message: message.into(),
             figures: None,
         }
@@ -29,7 +32,10 @@ impl Failure {
 
     /// The failure of a call that panicked.
     pub(crate) fn of_panic(payload: &(dyn Any + Send)) -> Self {
-        Self::new(format!("a bug in the allocator: {}", text(payload)))
+        Self {
+            is_bug: true,
+            ..Self::new(format!("a bug in the allocator: {}", text(payload)))
+        }
     }
 
     /// Prints the failure to standard error, for callers that cannot return it.
@@ -43,6 +49,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self {
             is_out_of_memory: error.is_out_of_memory(),
+            is_bug: false,
             message: error.to_string(),
             figures: match error {
                 Error::OutOfMemory(figures) => Some(figures),
@@ -71,11 +78,11 @@ mod tests {
     #[test]
     fn a_panic_becomes_a_failure() {
         let failed = guarded(|| -> Result<(), Failure> { panic!("of {}", "sorts") });
-        assert_eq!(
-            failed,
-            Err(Failure::new("a bug in the allocator: of sorts"))
-        );
+        let failed = failed.unwrap_err();
+        assert_eq!(failed.message, "a bug in the allocator: of sorts");
+        assert!(failed.is_bug);
         let failed = guarded(|| -> Result<(), Failure> { panic!("plain") });
-        assert_eq!(failed, Err(Failure::new("a bug in the allocator: plain")));
+        let message = failed.unwrap_err().message;
+        assert_eq!(message, "a bug in the allocator: plain");
     }
 }

@@ -55,4 +55,5 @@ pub mod interface;
 pub mod opened;
 mod process;
 pub mod reply;
+mod retired;
 pub mod text;

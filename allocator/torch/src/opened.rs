@@ -1,7 +1,7 @@
-//! Pages of expandable segments of other processes.
+//! Mapped memory of other processes.
 
 use coalesce_alloc::driver::{
-    DeviceAddr, Driver, DriverError, MemoryHandle, SharedHandle, VirtualMemory,
+    DeviceAddr, Driver, DriverError, MemoryHandle, SharedPage, VirtualMemory,
 };
 
 /// Pages of another process, mapped at consecutive addresses.
@@ -10,39 +10,36 @@ use coalesce_alloc::driver::{
 #[derive(Debug)]
 pub struct OpenedPages {
     start: DeviceAddr,
-    /// Bytes of a page.
-    page_size: u64,
-    /// The memory of the pages.
-    handles: Vec<MemoryHandle>,
+    /// Bytes of the addresses.
+    reserved: u64,
+    /// The memory of each page that was imported, and its bytes.
+    pages: Vec<(MemoryHandle, u64)>,
     /// How many of the pages are mapped, from the first on.
     mapped: usize,
 }
 
 impl OpenedPages {
-    /// Maps pages of `page_size` bytes.
+    /// Maps pages.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] for no page or pages without bytes; otherwise the error of the device. The call
+    /// [`DriverError::InvalidValue`] for no page or a page without bytes; otherwise the error of the device. The call
     /// then has no effect.
-    pub fn open(
-        device: &mut impl Driver,
-        page_size: u64,
-        shared: &[SharedHandle],
-    ) -> Result<Self, DriverError> {
+    pub fn open(device: &mut impl Driver, shared: &[SharedPage]) -> Result<Self, DriverError> {
         let vm = device.virtual_memory().ok_or(DriverError::NotSupported)?;
-        let bytes = page_size.checked_mul(shared.len() as u64);
+        let sizes = shared.iter().map(|page| page.bytes);
+        let bytes = sizes.clone().try_fold(0, u64::checked_add);
         let bytes = bytes
-            .filter(|&bytes| bytes > 0)
+            .filter(|&bytes| bytes > 0 && sizes.clone().all(|size| size > 0))
             .ok_or(DriverError::InvalidValue)?;
         let mut pages = Self {
             start: vm.reserve(bytes)?,
-            page_size,
-            handles: Vec::new(),
+            reserved: bytes,
+            pages: Vec::new(),
             mapped: 0,
         };
         let outcome = pages.fill(vm, shared);
         if outcome.is_err() {
-            let _ = pages.unmap(vm, shared.len());
+            let _ = pages.unmap(vm);
         }
         outcome.map(|()| pages)
     }
@@ -60,40 +57,35 @@ impl OpenedPages {
     pub fn close(mut self, device: &mut impl Driver) -> Result<(), DriverError> {
         device.synchronize_device()?;
         let vm = device.virtual_memory().ok_or(DriverError::NotSupported)?;
-        let count = self.handles.len();
-        self.unmap(vm, count)
+        self.unmap(vm)
     }
 
     fn fill(
         &mut self,
         vm: &mut dyn VirtualMemory,
-        shared: &[SharedHandle],
+        shared: &[SharedPage],
     ) -> Result<(), DriverError> {
-        for &page in shared {
-            let handle = vm.import(self.page_size, page)?;
-            self.handles.push(handle);
-            vm.map(self.address_of(self.mapped), self.page_size, handle)?;
+        let mut at = self.start;
+        for &SharedPage { bytes, handle } in shared {
+            let handle = vm.import(bytes, handle)?;
+            self.pages.push((handle, bytes));
+            vm.map(at, bytes, handle)?;
             self.mapped += 1;
+            at = at.offset(bytes);
         }
-        vm.set_access(self.start, self.bytes_of(self.mapped))
+        vm.set_access(self.start, self.reserved)
     }
 
-    /// Removes what is mapped, and the addresses of `count` pages.
-    fn unmap(&mut self, vm: &mut dyn VirtualMemory, count: usize) -> Result<(), DriverError> {
-        for page in 0..self.mapped {
-            vm.unmap(self.address_of(page), self.page_size)?;
+    /// Removes what is mapped or imported, and the addresses.
+    fn unmap(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
+        let mut at = self.start;
+        for &(_, bytes) in &self.pages[..self.mapped] {
+            vm.unmap(at, bytes)?;
+            at = at.offset(bytes);
         }
-        for handle in self.handles.drain(..) {
-            vm.release(handle, self.page_size)?;
+        for (handle, bytes) in self.pages.drain(..) {
+            vm.release(handle, bytes)?;
         }
-        vm.free_address(self.start, self.bytes_of(count))
-    }
-
-    fn bytes_of(&self, pages: usize) -> u64 {
-        pages as u64 * self.page_size
-    }
-
-    fn address_of(&self, page: usize) -> DeviceAddr {
-        self.start.offset(self.bytes_of(page))
+        vm.free_address(self.start, self.reserved)
     }
 }

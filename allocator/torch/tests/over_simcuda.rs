@@ -10,7 +10,7 @@ use std::{env, fs, ptr};
 
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::{
-    DeviceAddr, Driver as _, HandleKind, SharedHandle, VirtualMemory as _,
+    DeviceAddr, Driver as _, HandleKind, SharedHandle, SharedPage, VirtualMemory as _,
 };
 use coalesce_torch::interface::*;
 use coalesce_torch::opened::OpenedPages;
@@ -78,11 +78,15 @@ fn pages_of_other_processes_are_opened_and_closed() {
         let kind = HandleKind::FileDescriptor;
         let memory = [PAGE, PAGE, 32 * PAGE].map(|bytes| device.create(bytes, kind));
         assert!(memory[2].is_err(), "the device is full");
-        let shared = [0, 1].map(|page| device.export(memory[page].clone().unwrap(), kind).unwrap());
+        let shared = [0, 1].map(|page| {
+            let handle = device.export(memory[page].clone().unwrap(), kind).unwrap();
+            let bytes = PAGE;
+            SharedPage { bytes, handle }
+        });
         let free = |device: &mut CudaDevice| device.memory_info().unwrap().free;
         let before = free(&mut device);
 
-        let pages = OpenedPages::open(&mut device, PAGE, &shared).unwrap();
+        let pages = OpenedPages::open(&mut device, &shared).unwrap();
         assert_eq!(free(&mut device), before - 2 * PAGE);
         let end = pages.start().offset(2 * PAGE);
         let taken = device.map(pages.start(), PAGE, memory[0].clone().unwrap());
@@ -91,15 +95,21 @@ fn pages_of_other_processes_are_opened_and_closed() {
         pages.close(&mut device).unwrap();
         assert_eq!(free(&mut device), before);
 
-        let stranger = SharedHandle::FileDescriptor(9999);
-        for (page_size, pages) in [
-            (PAGE, &[shared[0], stranger] as &[_]),
-            (2 * PAGE, &shared),
-            (PAGE, &[]),
-            (0, &shared),
-            (u64::MAX, &shared),
+        let handle = SharedHandle::FileDescriptor(9999);
+        let stranger = SharedPage {
+            handle,
+            ..shared[0]
+        };
+        let of = |bytes| SharedPage { bytes, ..shared[1] };
+        for pages in [
+            &[shared[0], stranger] as &[_],
+            &[shared[0], of(2 * PAGE)],
+            &[],
+            &[of(0)],
+            &[shared[0], of(0)],
+            &[shared[0], of(u64::MAX)],
         ] {
-            assert!(OpenedPages::open(&mut device, page_size, pages).is_err());
+            assert!(OpenedPages::open(&mut device, pages).is_err());
             assert_eq!(free(&mut device), before, "nothing is left");
         }
     });

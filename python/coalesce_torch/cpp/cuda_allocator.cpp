@@ -556,15 +556,15 @@ class CudaAllocator final : public native::CUDAAllocator {
   // --- Other processes
 
   native::ShareableHandle shareIpcHandle(void* block) override {
-    SharedRange range{};
+    uint64_t start = 0;
     std::vector<SharedPage> pages;
     check(library->share(
-        address(block), &range,
+        address(block), &start,
         [](void* data, const SharedPage* page) { static_cast<std::vector<SharedPage>*>(data)->push_back(*page); },
         &pages));
-    const auto offset = static_cast<ptrdiff_t>(address(block) - range.start);
-    if (range.page_size == 0) return {offset, SharedMemory::handle_of(pointer(range.start))};
-    return {offset, SharedPages(range.page_size, std::move(pages)).handle()};
+    const auto offset = static_cast<ptrdiff_t>(address(block) - start);
+    if (pages.empty()) return {offset, SharedMemory::handle_of(pointer(start))};
+    return {offset, SharedPages(std::move(pages)).handle()};
   }
 
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
@@ -573,7 +573,7 @@ class CudaAllocator final : public native::CUDAAllocator {
       OpenedPages* opened = nullptr;
       uint64_t start = 0;
       const auto& pages = shared.pages;
-      check(library->open_pages(device, shared.page_size, pages.data(), pages.size(), &opened, &start));
+      check(library->open_pages(device, pages.data(), pages.size(), &opened, &start));
       const auto close = [=] { check(library->close_pages(device, opened)); };
       return SharedMemory::Opened{pointer(start), close};
     });

@@ -67,14 +67,9 @@ struct Block {
   bool is_active;
 };
 
-// What another process opens to use a block.
-struct SharedRange {
-  uint64_t start;
-  uint64_t page_size;  // 0 for a segment
-};
-
 // What another process needs to get a page.
 struct SharedPage {
+  uint64_t bytes;
   int file;  // -1 if the page has a name over a fabric
   unsigned char name[64];
 };
@@ -122,8 +117,8 @@ struct Interface {
   Outcome (*record_stream)(uint64_t addr, uint64_t stream);
   Outcome (*base_allocation)(uint64_t addr, uint64_t* base, uint64_t* bytes);
 
-  Outcome (*share)(uint64_t addr, SharedRange*, TakePage, void* data);
-  Outcome (*open_pages)(int device, uint64_t page_size, const SharedPage*, size_t count, OpenedPages**, uint64_t* addr);
+  Outcome (*share)(uint64_t addr, uint64_t* start, TakePage, void* data);
+  Outcome (*open_pages)(int device, const SharedPage*, size_t count, OpenedPages**, uint64_t* addr);
   Outcome (*close_pages)(int device, OpenedPages*);
 
   Outcome (*empty_cache)(int device, PoolId);

@@ -1,7 +1,7 @@
 // Sharing memory between processes.
 //
-// A handle has PyTorch's form: a byte with its version, 'c' for memory of cudaMalloc, and CUDA's handle; or 'e' for pages of
-// expandable segments (shared_pages.h). So it can be exchanged with processes that use PyTorch's own allocator. The form of
+// A handle has PyTorch's form: a byte with its version, 'c' for memory of cudaMalloc, and CUDA's handle; or 'e' for mapped
+// pages of one size (shared_pages.h). So it can be exchanged with processes that use PyTorch's own allocator. The form of
 // 'c' is the same in all versions; processes with an old PyTorch send CUDA's handle alone.
 #pragma once
 
@@ -69,6 +69,7 @@ class SharedMemory {
     TORCH_CHECK(handle.size() > 2 && handle[0] <= kNewestFormat,
                 "this handle of shared memory is of a newer PyTorch than Coalesce knows");
     const std::string rest = handle.substr(2);
+    if (handle[1] == SharedPages::kSizesMark) return open_pages(SharedPages::parse_sizes(rest));
     if (handle[1] == SharedPages::kMark) return open_pages(SharedPages::parse(handle[0], rest));
     TORCH_CHECK(handle[1] == kCudaMalloc && rest.size() == CUDA_IPC_HANDLE_SIZE,
                 "this handle of shared memory is not complete");

@@ -1,11 +1,15 @@
-// Handles of pages of expandable segments for other processes.
+// Handles of mapped memory for other processes.
 //
-// They have PyTorch's form: a byte with its version, 'e', a header, and for each page a file descriptor of the process in
+// Pages of one size, as those of expandable segments, have PyTorch's form: a byte with its version, 'e', a header, and for each page a file descriptor of the process in
 // the header or a name over a fabric. So they can be exchanged with processes that use PyTorch's own allocator of the same
 // version. A header of version 3 says which of both it is. Those of version 1 have files, and for version 2 PyTorch expects
 // the reader to use the same kind as the writer; here the length tells.
+//
+// The pages of other policies can have several sizes, for which PyTorch has no form. Their handles have the mark 'p' and say the
+// bytes of each page. Only processes with Coalesce can open them.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -39,10 +43,27 @@ class File {
 class SharedPages {
  public:
   static constexpr char kMark = 'e';
+  static constexpr char kSizesMark = 'p';
 
-  SharedPages(uint64_t page_size, std::vector<SharedPage> pages) : page_size(page_size), pages(std::move(pages)) {}
+  explicit SharedPages(std::vector<SharedPage> pages) : pages(std::move(pages)) {}
 
-  // Reads what follows the version and the mark. The files become files of this process.
+  // Reads what follows the mark of pages of several sizes. The files become files of this process.
+  static SharedPages parse_sizes(const std::string& text) {
+    Reader reader{text};
+    const auto header = reader.take<Header>();
+    TORCH_CHECK(reader.left() / sizeof(SizedFile) == header.count && reader.left() % sizeof(SizedFile) == 0,
+                "this handle of shared memory is not complete");
+    SharedPages result(std::vector<SharedPage>(header.count));
+    const File process = open_process(header.process);
+    for (SharedPage& page : result.pages) {
+      const auto sized = reader.take<SizedFile>();
+      page.bytes = sized.bytes;
+      page.file = result.own(file_of(process, sized.file));
+    }
+    return result;
+  }
+
+  // Reads what follows the version and the mark of pages of one size. The files become files of this process.
   static SharedPages parse(int version, const std::string& text) {
     Reader reader{text};
     const auto header = reader.take<Header>();
@@ -53,23 +74,26 @@ class SharedPages {
     TORCH_CHECK(kind == Kind::kFile || kind == Kind::kFabric, "this handle of shared memory has an unknown kind");
     TORCH_CHECK(reader.left() / bytes == header.count && reader.left() % bytes == 0,
                 "this handle of shared memory is not complete");
-    SharedPages result(header.page_size, std::vector<SharedPage>(header.count));
+    SharedPages result(std::vector<SharedPage>(header.count));
     for (SharedPage& page : result.pages) {
+      page.bytes = header.page_size;
       page.file = -1;
       if (kind == Kind::kFabric) reader.take_to(&page.name);
     }
     if (kind == Kind::kFabric) return result;
     const File process = open_process(header.process);
     for (SharedPage& page : result.pages) {
-      result.files_.push_back(file_of(process, reader.take<int>()));
-      page.file = result.files_.back().number();
+      page.file = result.own(file_of(process, reader.take<int>()));
     }
     return result;
   }
 
-  // Returns the version, the mark and the rest of the handle.
+  // Returns the version, the mark and the rest of the handle of at least one page.
   std::string handle() const {
-    const bool are_files = pages.empty() || pages.front().file != -1;
+    const bool are_files = pages.front().file != -1;
+    const uint64_t page_size = pages.front().bytes;
+    const auto has_that_size = [=](const SharedPage& page) { return page.bytes == page_size; };
+    if (are_files && !std::all_of(pages.begin(), pages.end(), has_that_size)) return handle_with_sizes();
     std::string text{kVersion, kMark};
     append(&text, Header{getpid(), 0, page_size, pages.size()});
     if (kVersion >= kWithKind) append(&text, KindField{are_files ? Kind::kFile : Kind::kFabric, 0});
@@ -77,8 +101,6 @@ class SharedPages {
     return text;
   }
 
-  // Bytes of each.
-  const uint64_t page_size;
   std::vector<SharedPage> pages;
 
  private:
@@ -98,6 +120,24 @@ class SharedPages {
     int zero;
   };
   static_assert(sizeof(Header) == 24 && sizeof(KindField) == 8, "as PyTorch's structures");
+  struct SizedFile {
+    uint64_t bytes;
+    int file;
+    int zero;
+  };
+
+  std::string handle_with_sizes() const {
+    std::string text{kVersion, kSizesMark};
+    append(&text, Header{getpid(), 0, 0, pages.size()});
+    for (const SharedPage& page : pages) append(&text, SizedFile{page.bytes, page.file, 0});
+    return text;
+  }
+
+  // Closes the file with these pages. Returns its number.
+  int own(File file) {
+    files_.push_back(std::move(file));
+    return files_.back().number();
+  }
 
   template <typename T>
   static void append(std::string* text, const T& value) {

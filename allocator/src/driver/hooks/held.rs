@@ -170,6 +170,27 @@ impl HeldMemory {
             .map(|(&addr, &mapping)| (addr, mapping))
     }
 
+    /// The mappings that contain the `bytes` bytes from `addr`, and where they start. `None` unless they are consecutive.
+    #[must_use]
+    pub fn mappings_around(
+        &self,
+        addr: DeviceAddr,
+        bytes: u64,
+    ) -> Option<(DeviceAddr, Vec<Mapping>)> {
+        let (&start, _) = self.mappings.range(..=addr).next_back()?;
+        let end = addr.0.checked_add(bytes)?;
+        let mut reached = start;
+        let mut found = Vec::new();
+        for (&at, &mapping) in self.mappings.range(start..DeviceAddr(end)) {
+            if at != reached {
+                return None;
+            }
+            reached = at.offset(mapping.bytes);
+            found.push(mapping);
+        }
+        (reached.0 >= end).then_some((start, found))
+    }
+
     /// The blocks allocated from the device's pool: address and bytes.
     pub fn pool_blocks(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         self.pool_blocks.iter().map(|(&addr, &bytes)| (addr, bytes))
@@ -309,6 +330,34 @@ mod tests {
         device.free(allocation, 1000).unwrap();
         assert_eq!(current(&device), 0);
         assert_eq!((device.hook().taken(), device.hook().returned()), (3, 3));
+    }
+
+    #[test]
+    fn the_mappings_around_a_block_are_consecutive() {
+        const PAGE: u64 = GRANULARITY;
+        let device = SimDevice::new(&SimConfig::default());
+        let mut device = Tap::over(device, HeldMemory::new(PAGE));
+        let memory = device.virtual_memory().unwrap();
+        let base = memory.reserve(8 * PAGE).unwrap();
+        // Pages 0, 1 and 2, 3 and, after a gap, 5.
+        for (page, pages) in [(0, 1), (1, 2), (3, 1), (5, 1)] {
+            let bytes = pages * PAGE;
+            let handle = memory.create(bytes, HandleKind::FileDescriptor).unwrap();
+            let at = base.offset(page * PAGE);
+            memory.map(at, bytes, handle).unwrap();
+        }
+        let around = |from: u64, bytes| {
+            let (start, found) = device.hook().mappings_around(base.offset(from), bytes)?;
+            let pages = found.iter().map(|mapping| mapping.bytes / PAGE);
+            Some((start.offset_from(base) / PAGE, pages.collect::<Vec<_>>()))
+        };
+        assert_eq!(around(512, 512), Some((0, vec![1])));
+        assert_eq!(around(PAGE - 512, 1024), Some((0, vec![1, 2])));
+        assert_eq!(around(2 * PAGE, 2 * PAGE), Some((1, vec![2, 1])));
+        assert_eq!(around(3 * PAGE, 3 * PAGE), None, "the gap");
+        assert_eq!(around(5 * PAGE, 2 * PAGE), None, "the end");
+        assert_eq!(around(6 * PAGE, 512), None);
+        assert_eq!(around(0, u64::MAX), None);
     }
 
     #[test]

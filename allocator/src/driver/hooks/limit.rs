@@ -34,6 +34,12 @@ impl Limit {
         self.bytes
     }
 
+    /// The memory that is held.
+    #[must_use]
+    pub fn held(&self) -> &HeldMemory {
+        &self.held
+    }
+
     fn allows(&self, more: u64) -> bool {
         self.held.in_pages(more) <= self.room()
     }

@@ -1,8 +1,8 @@
 //! Which pages of an expandable segment are mapped, and which of them other processes open.
 
 use super::*;
-use crate::driver::Driver as _;
 use crate::driver::sim::{SimConfig, SimDevice};
+use crate::driver::{Driver as _, SharedHandle};
 
 const PAGE: u64 = 2 << 20;
 

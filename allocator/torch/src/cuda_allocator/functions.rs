@@ -73,7 +73,7 @@ pub(super) unsafe extern "C" fn malloc(
 }
 
 pub(super) extern "C" fn free(addr: u64) -> Outcome {
-    outcome(|| DEVICES.free_of_any(DeviceAddr(addr)))
+    outcome(|| DEVICES.free_block(DeviceAddr(addr)))
 }
 
 /// # Safety
@@ -82,7 +82,8 @@ pub(super) unsafe extern "C" fn block(addr: u64, device: *mut c_int, bytes: *mut
     let addr = DeviceAddr(addr);
     outcome(|| {
         let block = DEVICES.owner(|ordinal, device| Ok((ordinal, device.block_size(addr)?)))?;
-        let (ordinal, size) = block.ok_or_else(|| DEVICES.invalid(addr, DEVICES.stack()))?;
+        let (ordinal, size) =
+            block.ok_or_else(|| DEVICES.invalid(addr, DEVICES.stack().as_ref()))?;
         // SAFETY: the caller guarantees it.
         unsafe {
             device.write(c_int::try_from(ordinal).unwrap_or(c_int::MAX));

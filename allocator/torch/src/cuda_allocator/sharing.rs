@@ -2,72 +2,62 @@
 
 use std::ffi::{c_int, c_void};
 
-use coalesce_alloc::driver::{DeviceAddr, SharedHandle};
+use coalesce_alloc::driver::{self, DeviceAddr, SharedHandle};
 use coalesce_alloc::pytorch::share::Shareable;
 
 use super::{Outcome, TakePage, outcome};
 use crate::opened::OpenedPages;
 use crate::process::DEVICES;
 
-/// What another process opens to use a block.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct SharedRange {
-    start: u64,
-    /// Bytes of each of its pages; 0 for a segment, which has none.
-    page_size: u64,
-}
-
 /// What another process needs to get a page.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct SharedPage {
+    bytes: u64,
     /// A file descriptor, or -1 if the page has a name over a fabric.
     file: c_int,
     name: [u8; 64],
 }
 
-impl From<SharedHandle> for SharedPage {
-    fn from(handle: SharedHandle) -> Self {
-        match handle {
-            SharedHandle::FileDescriptor(file) => Self {
-                file,
-                name: [0; 64],
-            },
-            SharedHandle::Fabric(name) => Self { file: -1, name },
-        }
+impl From<driver::SharedPage> for SharedPage {
+    fn from(page: driver::SharedPage) -> Self {
+        let (file, name) = match page.handle {
+            SharedHandle::FileDescriptor(file) => (file, [0; 64]),
+            SharedHandle::Fabric(name) => (-1, name),
+        };
+        let bytes = page.bytes;
+        Self { bytes, file, name }
     }
 }
 
-impl From<SharedPage> for SharedHandle {
+impl From<SharedPage> for driver::SharedPage {
     fn from(page: SharedPage) -> Self {
-        match page.file {
-            -1 => Self::Fabric(page.name),
-            file => Self::FileDescriptor(file),
-        }
+        let handle = match page.file {
+            -1 => SharedHandle::Fabric(page.name),
+            file => SharedHandle::FileDescriptor(file),
+        };
+        let bytes = page.bytes;
+        Self { bytes, handle }
     }
 }
 
+/// Passes the pages of a block to `take`, none for a segment, and writes where they start.
+///
 /// # Safety
-/// `range` must be such a structure, and `take` must accept `data`.
+/// `start` must be a place for a number, and `take` must accept `data`.
 pub(super) unsafe extern "C" fn share(
     addr: u64,
-    range: *mut SharedRange,
+    start: *mut u64,
     take: TakePage,
     data: *mut c_void,
 ) -> Outcome {
     outcome(|| {
-        let (start, page_size, pages) = match DEVICES.share(DeviceAddr(addr))? {
-            Shareable::Segment { start } => (start, 0, Vec::new()),
-            Shareable::Pages {
-                start,
-                page_size,
-                handles,
-            } => (start, page_size, handles),
+        let (first, pages) = match DEVICES.share(DeviceAddr(addr))? {
+            Shareable::Segment { start } => (start, Vec::new()),
+            Shareable::Pages { start, pages } => (start, pages),
         };
-        let start = start.0;
         // SAFETY: the caller guarantees it.
-        unsafe { range.write(SharedRange { start, page_size }) };
+        unsafe { start.write(first.0) };
         for page in pages {
             let page = SharedPage::from(page);
             take(data, &raw const page);
@@ -80,13 +70,12 @@ pub(super) unsafe extern "C" fn share(
 /// `pages` must be so many structures; `opened` and `addr` must be places for a pointer and a number.
 pub(super) unsafe extern "C" fn open_pages(
     device: c_int,
-    page_size: u64,
     pages: *const SharedPage,
     count: usize,
     opened: *mut *mut OpenedPages,
     addr: *mut u64,
 ) -> Outcome {
-    let pages: Vec<SharedHandle> = match count {
+    let pages: Vec<driver::SharedPage> = match count {
         0 => Vec::new(),
         // SAFETY: the caller guarantees it.
         _ => unsafe { std::slice::from_raw_parts(pages, count) }
@@ -95,7 +84,7 @@ pub(super) unsafe extern "C" fn open_pages(
             .collect(),
     };
     outcome(|| {
-        let open = DEVICES.with(device, |device| Ok(device.open_pages(page_size, &pages)?))?;
+        let open = DEVICES.with(device, |device| Ok(device.open_pages(&pages)?))?;
         // SAFETY: the caller guarantees it.
         unsafe {
             addr.write(open.start().0);

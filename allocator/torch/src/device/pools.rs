@@ -26,6 +26,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         pool: MempoolId,
         source: Option<Box<dyn PoolSource>>,
     ) -> Result<(), Error> {
+        self.had_pools = true;
         let pools = self.pools()?;
         let Some(source) = source else {
             return pools.create_or_use_pool(pool);
@@ -110,11 +111,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// # Errors
     /// [`Error::Unsupported`] if the policy has no private pools.
     pub fn pools(&mut self) -> Result<&mut dyn HasPrivatePools, Error> {
-        let policy = match &self.policy {
-            Policy::Reference(_) => "pytorch",
-            Policy::Other { name, .. } => name,
-        };
-        let what = POOLS;
+        let (policy, what) = (self.policy(), POOLS);
         let pools = self.allocator_mut().private_pools();
         pools.ok_or(Error::Unsupported { policy, what })
     }

@@ -2,6 +2,7 @@ mod pools;
 mod waiting;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use coalesce_alloc::driver::DriverError;
@@ -16,13 +17,16 @@ use crate::conf::VARIABLE;
 const MIB: u64 = 1 << 20;
 /// A request of this size panics.
 const DISASTER: u64 = 66 * MIB;
+/// To reserve so many addresses panics.
+const VIEW_DISASTER: u64 = 34 * MIB;
 
 #[derive(Debug)]
 struct Panics;
 
 impl Hook for Panics {
-    fn before(&mut self, _: CallKind, bytes: u64) -> Result<(), DriverError> {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         assert_ne!(bytes, DISASTER, "a disaster");
+        assert_ne!((kind, bytes), (CallKind::Reserve, VIEW_DISASTER));
         Ok(())
     }
 }
@@ -36,6 +40,16 @@ fn open(ordinal: u32) -> Result<Device, String> {
     let config = SimConfig {
         // The devices use disjoint addresses.
         address_base: Some(u64::from(ordinal + 1) << 40),
+        ..SimConfig::with_capacity(1 << 30)
+    };
+    Ok(Tap::over(SimDevice::new(&config), Panics))
+}
+
+/// Opens a device at other addresses each time.
+fn open_elsewhere(_: u32) -> Result<Device, String> {
+    static OPENED: AtomicU64 = AtomicU64::new(1);
+    let config = SimConfig {
+        address_base: Some(OPENED.fetch_add(1, Ordering::Relaxed) << 40),
         ..SimConfig::with_capacity(1 << 30)
     };
     Ok(Tap::over(SimDevice::new(&config), Panics))
@@ -209,6 +223,34 @@ fn a_corrupted_allocator_is_disabled() {
     }
     assert_eq!(devices.stats(0).unwrap().allocation.all().current, 1);
     devices.empty_cache().unwrap();
+}
+
+#[test]
+fn the_reference_takes_the_place_of_a_policy_that_fails() {
+    let fragmented = |devices: &Devices<Device>| {
+        let blocks = [(); 40].map(|()| malloc(devices, 2 * MIB).unwrap());
+        for block in blocks.iter().step_by(2) {
+            devices.free(0, *block).unwrap();
+        }
+        blocks[1]
+    };
+    let devices = Devices::new(open_elsewhere, |_| Some("policy=quilt".to_owned()));
+    fragmented(&devices);
+    let failed = malloc(&devices, VIEW_DISASTER).unwrap_err();
+    assert!(failed.is_bug, "{}", failed.message);
+
+    let devices = Devices::new(open_elsewhere, |_| {
+        Some("policy=quilt;fallback=on".to_owned())
+    });
+    let kept = fragmented(&devices);
+    devices.set_memory_fraction(0, 0.5).unwrap();
+    let large = malloc(&devices, VIEW_DISASTER).unwrap();
+    let rules = devices.with(0, |device| Ok((device.policy(), device.memory_fraction())));
+    assert_eq!(rules, Ok(("pytorch", 0.5)));
+    devices.free(0, kept).unwrap();
+    assert!(devices.free(0, kept).is_err(), "freed twice");
+    devices.free_block(large).unwrap();
+    assert_eq!(devices.stats(0).unwrap().allocation.all().current, 0);
 }
 
 #[test]

@@ -1,8 +1,6 @@
-"""Memory of policies that CUDA cannot share with other processes.
+"""Memory of cudaMallocAsync, which CUDA cannot share with other processes.
 
 COALESCE_TORCH_ALLOC=policy=cuda_async
-COALESCE_TORCH_ALLOC=policy=gmlake
-COALESCE_TORCH_ALLOC=policy=quilt
 """
 
 from harness import MB, bytes_on_gpu
