@@ -8,6 +8,7 @@ pub mod contents;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod hooks;
+pub mod poison;
 pub mod sim;
 mod stream_ordered;
 pub mod tap;
@@ -18,6 +19,7 @@ use std::fmt;
 use serde::Serialize;
 
 use self::calls::CallKind;
+use self::poison::Poison;
 pub use self::stream_ordered::{PoolSettings, PoolUsage, StreamOrdered};
 
 /// Bytes of which CUDA devices allocate and map whole multiples: 2 MiB.
@@ -316,6 +318,11 @@ pub trait Driver: Send {
     /// Sets whether instruments count calls, charge time for them and inject failures into them. [`uncharged`] turns this
     /// off for a while. Logs contain all calls.
     fn charge_calls(&mut self, _on: bool) {}
+
+    /// Returns the calls that poison memory, if the device has contents.
+    fn poison(&mut self) -> Option<&mut dyn Poison> {
+        None
+    }
 
     /// Returns the device's stream-ordered pool, if it has one.
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {

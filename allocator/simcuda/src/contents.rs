@@ -1,14 +1,14 @@
 //! The contents of device memory, with `FAKE_MEMORY=1`, and the work of streams on it.
 //!
-//! Fills, copies and two kernels are executed; everything else leaves memory unchanged. While events
+//! Fills, copies and three kernels are executed; everything else leaves memory unchanged. While events
 //! are held (`FAKE_HOLD_EVENTS=1`) the work of a stream is queued and done as late as possible: when a
 //! later event completes, when a call waits for the stream, or when another stream that waits for it
 //! proceeds. If memory is reused before its last user has finished, the late work of that user
 //! overwrites it, and [`word`](coalesce_alloc::driver::contents::word) reveals this. Work on freed
 //! memory breaks the device, as on a real one (`CUDA_ERROR_ILLEGAL_ADDRESS`).
 //!
-//! The kernels are [`FILL`](coalesce_alloc::driver::contents::FILL) and
-//! [`CHECK`](coalesce_alloc::driver::contents::CHECK), with any number of threads.
+//! The kernels are [`FILL`](coalesce_alloc::driver::contents::FILL), [`CHECK`](coalesce_alloc::driver::contents::CHECK)
+//! and [`FIND`](coalesce_alloc::driver::contents::FIND), with any number of threads.
 //!
 //! Memory is stored as what was written, not byte by byte: 80 GiB filled from one seed take as much
 //! room as a word.

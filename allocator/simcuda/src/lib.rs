@@ -11,7 +11,7 @@
 //!
 //! The functions are those that the programs of this repository, PyTorch 2.11 and the cuDNN and cuBLAS of its
 //! wheels call, with the signatures of CUDA 13.0. Textures and graphs made node by node are missing; NVML is one of the stand-ins. **No kernel runs.** A launch succeeds
-//! and does nothing, except for the two kernels that [`contents`] executes. A captured stream gets a node for
+//! and does nothing, except for the kernels that [`contents`] executes. A captured stream gets a node for
 //! each of its launches, fills and copies, and a graph does them when it is launched.
 //!
 //! # Environment

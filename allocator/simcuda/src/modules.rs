@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use coalesce_alloc::driver::contents::{CHECK, FILL};
+use coalesce_alloc::driver::contents::{CHECK, FILL, FIND};
 use foldhash::fast::FixedState;
 
 use crate::errors::{Code, Outcome};
@@ -26,6 +26,8 @@ pub(crate) enum Effect {
     Fill,
     /// [`CHECK`]
     Check,
+    /// [`FIND`]
+    Find,
     /// No effect.
     Nothing,
 }
@@ -35,6 +37,7 @@ impl Effect {
         match name {
             FILL => Self::Fill,
             CHECK => Self::Check,
+            FIND => Self::Find,
             _ => Self::Nothing,
         }
     }

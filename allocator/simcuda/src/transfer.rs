@@ -34,7 +34,7 @@ impl Operation {
     /// `CUgraphNodeType`.
     pub(crate) fn node_type(&self) -> i32 {
         match self {
-            Self::Work(None | Some(Work::Check { .. })) => 0,
+            Self::Work(None | Some(Work::Check { .. } | Work::Find { .. })) => 0,
             Self::CopyIn { .. } | Self::CopyOut { .. } | Self::Work(Some(Work::Copy { .. })) => 1,
             Self::Work(Some(Work::Fill { .. })) => 2,
             Self::Graph(_) => 4,

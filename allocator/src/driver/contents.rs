@@ -17,13 +17,17 @@ pub const FILL: &str = "coalesce_fill";
 /// `(const u64* first, u64 words, u64 seed, u64* mismatches)`.
 pub const CHECK: &str = "coalesce_check";
 
-/// Threads per block of both kernels.
+/// The kernel that finds the first word that is not `word`: `(const u64* first, u64 words, u64 word, u64* found)`. `found`
+/// becomes the complement of its number, or stays 0.
+pub const FIND: &str = "coalesce_find";
+
+/// Threads per block of the kernels.
 pub const THREADS: u32 = 256;
 /// Maximum number of blocks. Threads stride over the words, so any number of blocks covers all of them; this
 /// many keep the largest GPUs busy.
 pub const MOST_BLOCKS: u32 = 2048;
 
-/// Source of both kernels, for GPUs since Maxwell (`sm_50`) and drivers since CUDA 9.0 (PTX 6.0). The driver
+/// Source of the kernels, for GPUs since Maxwell (`sm_50`) and drivers since CUDA 9.0 (PTX 6.0). The driver
 /// compiles it for its device. The assemblers of CUDA 12.9 and 13.5 accept it.
 pub const PTX: &str = include_str!("contents.ptx");
 
@@ -131,7 +135,7 @@ mod tests {
         for shift in [30, 27, 31] {
             assert_eq!(times(&format!("shr.u64 %y, %z, {shift};")), 2);
         }
-        for kernel in [FILL, CHECK] {
+        for kernel in [FILL, CHECK, FIND] {
             assert_eq!(times(&format!(".visible .entry {kernel}(")), 1);
         }
     }

@@ -18,6 +18,7 @@
 mod contents;
 mod context;
 mod error;
+mod guarded;
 mod held;
 mod kernels;
 mod pool;
@@ -37,6 +38,7 @@ use self::streams::{CudaStreams, LookUp};
 use self::symbols::{
     Event, GraphCalls, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls,
 };
+use super::poison::Poison;
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, MemoryInfo,
     PoolUsage, Status, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
@@ -79,6 +81,8 @@ pub struct CudaDevice {
     busy: Option<KernelId>,
     /// Other devices with access to mapped memory and memory of the pool.
     peers: Vec<symbols::Device>,
+    /// Guarded allocations, if allocations are guarded.
+    guards: Option<guarded::Guards>,
     held: Leftovers,
 }
 
@@ -143,6 +147,7 @@ impl CudaDevice {
             peers: Vec::new(),
             contents: None,
             busy: None,
+            guards: None,
             held: Leftovers::default(),
             context: Arc::new(context),
         })
@@ -312,12 +317,18 @@ impl Driver for CudaDevice {
     }
 
     fn malloc(&mut self, bytes: u64) -> Status<DeviceAddr> {
+        if self.guards.is_some() {
+            return self.malloc_guarded(bytes);
+        }
         let addr = DeviceAddr(self.note(self.context.malloc(size(bytes)?))?);
         self.held.allocations.insert(addr, bytes);
         Ok(addr)
     }
 
     fn detached_malloc(&mut self, bytes: u64) -> Status<Option<DetachedMalloc>> {
+        if self.guards.is_some() {
+            return Ok(None);
+        }
         let (context, size) = (Arc::clone(&self.context), size(bytes)?);
         Ok(Some(Box::new(move || {
             Ok(DeviceAddr(context.malloc(size)?))
@@ -332,6 +343,9 @@ impl Driver for CudaDevice {
     }
 
     fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
+        if self.guards.is_some() {
+            return self.free_guarded(addr);
+        }
         if self.held.allocations.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
@@ -423,6 +437,10 @@ impl Driver for CudaDevice {
 
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
         self.virtual_memory?;
+        Some(self)
+    }
+
+    fn poison(&mut self) -> Option<&mut dyn Poison> {
         Some(self)
     }
 

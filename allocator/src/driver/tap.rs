@@ -4,6 +4,7 @@
 //! hooks is a hook.
 
 use super::calls::{Call, CallKind};
+use super::poison::Poison;
 use super::work::{Kernel, Work};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
@@ -150,6 +151,19 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         answer
     }
 
+    /// Makes a call for `bytes` if the hook allows it, and shows what it did if it succeeds.
+    fn show<T: Copy>(
+        &mut self,
+        kind: CallKind,
+        bytes: u64,
+        call: impl FnOnce(&mut D) -> Status<T>,
+        shown: impl FnOnce(T) -> Call,
+    ) -> Status<T> {
+        let answer = self.pass(kind, bytes, call)?;
+        self.hook.after(&shown(answer));
+        Ok(answer)
+    }
+
     fn show_malloc(&mut self, bytes: u64, placed: &Status<DeviceAddr>) {
         match placed {
             &Ok(addr) => self.hook.after(&Call::Malloc { bytes, addr }),
@@ -157,30 +171,16 @@ impl<D: Driver, H: Hook> Tap<D, H> {
             Err(_) => {}
         }
     }
+}
 
-    /// Like [`Self::pass`], for a virtual memory call.
-    fn pass_to_memory<T>(
-        &mut self,
-        kind: CallKind,
-        bytes: u64,
-        call: impl FnOnce(&mut dyn VirtualMemory) -> Status<T>,
-    ) -> Status<T> {
-        self.pass(kind, bytes, |driver| {
-            call(driver.virtual_memory().ok_or(DriverError::NotSupported)?)
-        })
-    }
+/// The virtual memory of a driver.
+fn memory<D: Driver>(driver: &mut D) -> Status<&mut dyn VirtualMemory> {
+    driver.virtual_memory().ok_or(DriverError::NotSupported)
+}
 
-    /// Like [`Self::pass`], for a call to the device's pool.
-    fn pass_to_pool<T>(
-        &mut self,
-        kind: CallKind,
-        bytes: u64,
-        call: impl FnOnce(&mut dyn StreamOrdered) -> Status<T>,
-    ) -> Status<T> {
-        self.pass(kind, bytes, |driver| {
-            call(driver.stream_ordered().ok_or(DriverError::NotSupported)?)
-        })
-    }
+/// The pool of a driver.
+fn pool<D: Driver>(driver: &mut D) -> Status<&mut dyn StreamOrdered> {
+    driver.stream_ordered().ok_or(DriverError::NotSupported)
 }
 
 impl<D: Driver, H: Hook> Driver for Tap<D, H> {
@@ -259,11 +259,10 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     fn wait_event(&mut self, stream: StreamId, event: EventId) -> Status {
-        self.pass(CallKind::WaitEvent, 0, |driver| {
-            driver.wait_event(stream, event)
-        })?;
-        self.hook.after(&Call::WaitEvent { stream });
-        Ok(())
+        let call = |driver: &mut D| driver.wait_event(stream, event);
+        self.show(CallKind::WaitEvent, 0, call, |()| Call::WaitEvent {
+            stream,
+        })
     }
 
     fn synchronize_event(&mut self, event: EventId) -> Status {
@@ -277,17 +276,16 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     fn synchronize_stream(&mut self, stream: StreamId) -> Status {
-        self.pass(CallKind::SynchronizeStream, 0, |driver| {
-            driver.synchronize_stream(stream)
-        })?;
-        self.hook.after(&Call::SynchronizeStream { stream });
-        Ok(())
+        let call = |driver: &mut D| driver.synchronize_stream(stream);
+        let shown = |()| Call::SynchronizeStream { stream };
+        self.show(CallKind::SynchronizeStream, 0, call, shown)
     }
 
     fn synchronize_device(&mut self) -> Status {
-        self.pass(CallKind::SynchronizeDevice, 0, Driver::synchronize_device)?;
-        self.hook.after(&Call::SynchronizeDevice);
-        Ok(())
+        let call = Driver::synchronize_device;
+        self.show(CallKind::SynchronizeDevice, 0, call, |()| {
+            Call::SynchronizeDevice
+        })
     }
 
     fn capture_of(&mut self, stream: StreamId) -> Status<Option<StreamCapture>> {
@@ -316,6 +314,11 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Some(self)
     }
 
+    /// Bypasses the hook: these calls are not the allocator's.
+    fn poison(&mut self) -> Option<&mut dyn Poison> {
+        self.driver.poison()
+    }
+
     fn account(&mut self, kind: CallKind, bytes: u64) -> Status {
         self.pass(kind, bytes, |driver| driver.account(kind, bytes))
     }
@@ -333,137 +336,119 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
 
 impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     fn reserve(&mut self, bytes: u64) -> Status<DeviceAddr> {
-        let addr = self.pass_to_memory(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
-        self.hook.after(&Call::Reserve { bytes, addr });
-        Ok(addr)
+        let call = |driver: &mut D| memory(driver)?.reserve(bytes);
+        let shown = |addr| Call::Reserve { bytes, addr };
+        self.show(CallKind::Reserve, bytes, call, shown)
     }
 
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
-        self.pass_to_memory(CallKind::FreeAddress, bytes, |memory| {
-            memory.free_address(addr, bytes)
-        })?;
-        self.hook.after(&Call::FreeAddress { addr, bytes });
-        Ok(())
+        let call = |driver: &mut D| memory(driver)?.free_address(addr, bytes);
+        let shown = |()| Call::FreeAddress { addr, bytes };
+        self.show(CallKind::FreeAddress, bytes, call, shown)
     }
 
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Status<MemoryHandle> {
-        let created =
-            self.pass_to_memory(CallKind::Create, bytes, |memory| memory.create(bytes, kind));
-        match created {
-            Ok(handle) => self.hook.after(&Call::Create { bytes, handle }),
-            Err(DriverError::OutOfMemory) => self.hook.after(&Call::CreateRefused { bytes }),
-            Err(_) => {}
+        let call = |driver: &mut D| memory(driver)?.create(bytes, kind);
+        let shown = |handle| Call::Create { bytes, handle };
+        let created = self.show(CallKind::Create, bytes, call, shown);
+        if created == Err(DriverError::OutOfMemory) {
+            self.hook.after(&Call::CreateRefused { bytes });
         }
         created
     }
 
     fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Status {
-        self.pass_to_memory(CallKind::Release, bytes, |memory| {
-            memory.release(handle, bytes)
-        })?;
-        self.hook.after(&Call::Release { handle });
-        Ok(())
+        let call = |driver: &mut D| memory(driver)?.release(handle, bytes);
+        let shown = |()| Call::Release { handle };
+        self.show(CallKind::Release, bytes, call, shown)
     }
 
     /// Bypasses the hook: the memory stays that of this process.
     fn export(&mut self, handle: MemoryHandle, kind: HandleKind) -> Status<SharedHandle> {
-        let memory = self.driver.virtual_memory();
-        memory
-            .ok_or(DriverError::NotSupported)?
-            .export(handle, kind)
+        memory(&mut self.driver)?.export(handle, kind)
     }
 
     /// Bypasses the hook: the memory is that of another process.
     fn import(&mut self, bytes: u64, shared: SharedHandle) -> Status<MemoryHandle> {
-        let memory = self.driver.virtual_memory();
-        memory
-            .ok_or(DriverError::NotSupported)?
-            .import(bytes, shared)
+        memory(&mut self.driver)?.import(bytes, shared)
     }
 
     fn map(&mut self, addr: DeviceAddr, bytes: u64, handle: MemoryHandle) -> Status {
-        self.pass_to_memory(CallKind::Map, bytes, |memory| {
-            memory.map(addr, bytes, handle)
-        })?;
-        self.hook.after(&Call::Map {
+        let call = |driver: &mut D| memory(driver)?.map(addr, bytes, handle);
+        let shown = |()| Call::Map {
             addr,
             bytes,
             handle,
-        });
-        Ok(())
+        };
+        self.show(CallKind::Map, bytes, call, shown)
     }
 
     fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
-        self.pass_to_memory(CallKind::SetAccess, bytes, |memory| {
-            memory.set_access(addr, bytes)
-        })?;
-        self.hook.after(&Call::SetAccess { addr, bytes });
-        Ok(())
+        let call = |driver: &mut D| memory(driver)?.set_access(addr, bytes);
+        let shown = |()| Call::SetAccess { addr, bytes };
+        self.show(CallKind::SetAccess, bytes, call, shown)
     }
 
     fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Status {
-        self.pass_to_memory(CallKind::Unmap, bytes, |memory| memory.unmap(addr, bytes))?;
-        self.hook.after(&Call::Unmap { addr, bytes });
-        Ok(())
+        let call = |driver: &mut D| memory(driver)?.unmap(addr, bytes);
+        let shown = |()| Call::Unmap { addr, bytes };
+        self.show(CallKind::Unmap, bytes, call, shown)
     }
 }
 
 impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
     fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Status<DeviceAddr> {
-        let placed = self.pass_to_pool(CallKind::PoolMalloc, bytes, |pool| {
-            pool.pool_malloc(bytes, stream)
-        });
-        match placed {
-            Ok(addr) => self.hook.after(&Call::PoolMalloc {
-                bytes,
-                addr,
-                stream,
-            }),
-            Err(DriverError::OutOfMemory) => self.hook.after(&Call::PoolMallocRefused { bytes }),
-            Err(_) => {}
+        let call = |driver: &mut D| pool(driver)?.pool_malloc(bytes, stream);
+        let shown = |addr| Call::PoolMalloc {
+            bytes,
+            addr,
+            stream,
+        };
+        let placed = self.show(CallKind::PoolMalloc, bytes, call, shown);
+        if placed == Err(DriverError::OutOfMemory) {
+            self.hook.after(&Call::PoolMallocRefused { bytes });
         }
         placed
     }
 
     fn pool_free(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status {
-        self.pass_to_pool(CallKind::PoolFree, bytes, |pool| {
-            pool.pool_free(addr, bytes, stream)
-        })?;
-        self.hook.after(&Call::PoolFree { addr, stream });
-        Ok(())
+        let call = |driver: &mut D| pool(driver)?.pool_free(addr, bytes, stream);
+        let shown = |()| Call::PoolFree { addr, stream };
+        self.show(CallKind::PoolFree, bytes, call, shown)
     }
 
     /// Bypasses the hook: only the first call reaches the device.
     fn free_stream(&mut self) -> Status<StreamId> {
-        let pool = self.driver.stream_ordered();
-        pool.ok_or(DriverError::NotSupported)?.free_stream()
+        pool(&mut self.driver)?.free_stream()
     }
 
     fn set_pool(&mut self, settings: PoolSettings) -> Status {
-        self.pass_to_pool(CallKind::SetPool, 0, |pool| pool.set_pool(settings))
+        let call = |driver: &mut D| pool(driver)?.set_pool(settings);
+        self.pass(CallKind::SetPool, 0, call)
     }
 
     fn pool_reserved(&mut self) -> Status<u64> {
-        let bytes = self.pass_to_pool(CallKind::PoolUsage, 0, |pool| pool.pool_reserved())?;
-        self.hook.after(&Call::PoolReserved { bytes });
-        Ok(bytes)
+        let call = |driver: &mut D| pool(driver)?.pool_reserved();
+        let shown = |bytes| Call::PoolReserved { bytes };
+        self.show(CallKind::PoolUsage, 0, call, shown)
     }
 
     fn pool_usage(&mut self) -> Status<PoolUsage> {
-        let usage = self.pass_to_pool(CallKind::PoolUsage, 0, |pool| pool.pool_usage())?;
-        let bytes = usage.reserved;
-        self.hook.after(&Call::PoolReserved { bytes });
-        Ok(usage)
+        let call = |driver: &mut D| pool(driver)?.pool_usage();
+        let shown = |usage: PoolUsage| Call::PoolReserved {
+            bytes: usage.reserved,
+        };
+        self.show(CallKind::PoolUsage, 0, call, shown)
     }
 
     fn reset_pool_peaks(&mut self) -> Status {
-        self.pass_to_pool(CallKind::SetPool, 0, |pool| pool.reset_pool_peaks())
+        let call = |driver: &mut D| pool(driver)?.reset_pool_peaks();
+        self.pass(CallKind::SetPool, 0, call)
     }
 
     fn trim_pool(&mut self, keep: u64) -> Status {
-        self.pass_to_pool(CallKind::TrimPool, 0, |pool| pool.trim_pool(keep))?;
-        self.hook.after(&Call::TrimPool { keep });
-        Ok(())
+        let call = |driver: &mut D| pool(driver)?.trim_pool(keep);
+        self.show(CallKind::TrimPool, 0, call, |()| Call::TrimPool { keep })
     }
 }
 

@@ -158,40 +158,25 @@ fn impossible_states_are_refused() {
     const LAST: u64 = u64::MAX - 511;
     let (used, free) = (BlockState::ActiveAllocated, BlockState::Inactive);
     let whole = |address: u64| segment(address, vec![block(address, 4096, used)]);
+    let one = |addr: u64, size: u64| vec![segment(addr, vec![block(addr, size, used)])];
+    let two = |first, then| vec![segment(0x10000, vec![first, then])];
+    let too_small = BlockInfo::new(DeviceAddr(0x10000), 512, 513, used);
     let cases = [
         (vec![segment(0x10000, vec![])], "no blocks"),
-        (
-            vec![segment(0x10000, vec![block(0x10000, 100, used)])],
-            "100 bytes",
-        ),
-        (
-            vec![segment(0x10001, vec![block(0x10001, 512, used)])],
-            "multiples of 512",
-        ),
+        (one(0x10000, 100), "100 bytes"),
+        (one(0x10001, 512), "multiples of 512"),
         (
             vec![segment(0x10000, vec![block(0x10200, 512, used)])],
             "gap or overlap",
         ),
         (
-            vec![segment(
-                0x10000,
-                vec![block(0x10000, 512, free), block(0x10200, 512, free)],
-            )],
+            two(block(0x10000, 512, free), block(0x10200, 512, free)),
             "not merged",
         ),
         (vec![whole(0x10000), whole(0x10200)], "overlaps"),
         (vec![whole(0)], "null"),
-        (
-            vec![segment(LAST, vec![block(LAST, 1 << 20, used)])],
-            "end of the address space",
-        ),
-        (
-            vec![segment(
-                0x10000,
-                vec![BlockInfo::new(DeviceAddr(0x10000), 512, 513, used)],
-            )],
-            "cannot serve 513",
-        ),
+        (one(LAST, 1 << 20), "end of the address space"),
+        (vec![segment(0x10000, vec![too_small])], "cannot serve 513"),
     ];
     for (segments, why) in cases {
         let device = SimDevice::new(&config());

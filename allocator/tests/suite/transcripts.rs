@@ -38,5 +38,5 @@ fn performed(text: &str) -> String {
 
 #[test]
 fn programs_go_as_written() {
-    recorded::check(performed);
+    recorded::check("transcripts", performed);
 }

@@ -21,6 +21,17 @@ pub struct Conf {
     pub history: Option<usize>,
     /// Whether the reference takes the place of another policy that fails.
     pub falls_back: bool,
+    /// The mode for programs that use memory wrongly.
+    pub harden: Option<Harden>,
+}
+
+/// How programs are found that use memory wrongly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Harden {
+    /// Freed memory is poisoned and checked.
+    Poison,
+    /// Each block lies between unmapped addresses, where the policy `direct` places it.
+    Guard,
 }
 
 /// A policy with valid settings.
@@ -65,6 +76,9 @@ pub enum ConfError {
     /// The history length is not a number.
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
+    /// The mode is unknown, or the policy does not serve it.
+    #[error("{VARIABLE}: harden={0} {1}")]
+    NoMode(String, &'static str),
     /// Neither on nor off.
     #[error("{VARIABLE}: fallback={0} is neither on nor off")]
     NoSwitch(String),
@@ -84,10 +98,12 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on, each part optional";
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=poison, \
+    each part optional";
 
 impl Conf {
-    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on`,
+    /// Reads the environment through `variable`:
+    /// `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=MODE`,
     /// each part optional.
     ///
     /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
@@ -102,7 +118,7 @@ impl Conf {
     ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
         let (mut name, mut conf, mut history) = (None, None, None);
-        let (mut torch, mut fallback) = (None, None);
+        let (mut torch, mut fallback, mut mode) = (None, None, None);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -113,6 +129,7 @@ impl Conf {
                 "history" => &mut history,
                 "torch" => &mut torch,
                 "fallback" => &mut fallback,
+                "harden" => &mut mode,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
             if place.replace(value.trim()).is_some() {
@@ -121,7 +138,15 @@ impl Conf {
         }
         let torch = torch.map_or(Ok(installed.reproduced()), release)?;
         let defaults = Settings::of_release(torch);
+        let falls_back = fallback.is_some();
+        let harden = mode
+            .map(|mode| harden(mode, name, falls_back))
+            .transpose()?;
+        if harden == Some(Harden::Guard) {
+            name = Some("direct");
+        }
         Ok(Self {
+            harden,
             torch,
             policy: match (name.unwrap_or("pytorch"), conf) {
                 ("pytorch", None) => Choice::Reference(defaults.started_in(&variable)?.into()),
@@ -141,6 +166,22 @@ impl Conf {
             Choice::Other { .. } => Settings::of_release(self.torch),
         }
     }
+}
+
+/// The mode `harden` for a policy.
+fn harden(mode: &str, policy: Option<&str>, falls_back: bool) -> Result<Harden, ConfError> {
+    let info = POLICIES.iter().find(|info| Some(info.name) == policy);
+    let why = match (mode, policy) {
+        _ if falls_back => "knows one policy only; leave fallback out",
+        ("poison", _) if info.is_some_and(|info| info.needs_virtual_memory()) => {
+            "does not serve a policy that maps memory at several addresses; leave policy out"
+        }
+        ("poison", _) => return Ok(Harden::Poison),
+        ("guard", None | Some("direct")) => return Ok(Harden::Guard),
+        ("guard", _) => "places each block by itself, as policy=direct; leave policy out",
+        _ => "is not a mode; expected poison or guard",
+    };
+    Err(ConfError::NoMode(mode.to_owned(), why))
 }
 
 fn settings(defaults: Settings, conf: &str) -> Result<Settings, ConfError> {
@@ -219,6 +260,7 @@ mod tests {
             policy: Choice::Reference(settings.into()),
             history: None,
             falls_back: false,
+            harden: None,
         };
         assert_eq!(conf, Ok(expected));
     }
@@ -235,6 +277,7 @@ mod tests {
             policy,
             history: Some(7),
             falls_back: true,
+            harden: None,
         };
         assert_eq!(asked.as_ref(), Ok(&expected));
         assert_eq!(asked.unwrap().settings(), Settings::of_release(v2(9)));
@@ -289,6 +332,10 @@ mod tests {
             ),
             ("conf=expandable_segment:True", "expandable_segment"),
             ("policy=bfc;conf=what:1", "settings of bfc: "),
+            ("harden=on", "harden=on is not a mode; expected poison or"),
+            ("harden=poison;policy=quilt", "leave policy out"),
+            ("harden=guard;policy=bfc", "as policy=direct"),
+            ("harden=poison;fallback=on", "leave fallback out"),
         ] {
             let error = conf(text).unwrap_err();
             assert!(error.starts_with("COALESCE_TORCH_ALLOC: "), "{error}");

@@ -1,5 +1,6 @@
 //! The allocator of one device, with any policy.
 
+mod hardened;
 mod malloc;
 mod pools;
 
@@ -17,6 +18,7 @@ use coalesce_alloc::{Allocator, MempoolId, PyTorch, WithHistory};
 
 pub use self::malloc::Malloc;
 use crate::conf::Choice;
+use crate::hardened::{Hardened, Stack};
 use crate::opened::OpenedPages;
 use crate::retired::Retired;
 
@@ -27,6 +29,8 @@ type Limited<D> = Tap<D, Limit>;
 pub struct DeviceAllocator<D: Driver> {
     ordinal: u32,
     policy: Policy<D>,
+    /// What the mode `harden` knows, if it is on.
+    hardened: Option<Hardened>,
     /// Whether it ever had a private pool.
     had_pools: bool,
     /// The policy that this one replaced.
@@ -82,6 +86,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(Self {
             ordinal,
             policy,
+            hardened: None,
             had_pools: false,
             retired: None,
             peers: Vec::new(),
@@ -116,11 +121,15 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.had_pools
     }
 
-    /// Frees a live allocation, also one of the policy that this one replaced.
+    /// Frees a live allocation, also one of the policy that this one replaced. With the stack of the call, what the mode
+    /// `harden` knows is kept.
     ///
     /// # Errors
     /// As [`Allocator::free`]; [`Error::VirtualMemory`] if the device does not take back memory of the other policy.
-    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+    pub fn free(&mut self, addr: DeviceAddr, stack: Option<&Stack>) -> Result<(), Error> {
+        if let (Some((hardened, allocator)), Some(stack)) = (self.hardened(), stack) {
+            return hardened.free(allocator, addr, stack);
+        }
         match (self.allocator_mut().free(addr), &mut self.retired) {
             (Err(Error::InvalidPointer(_)), Some(retired)) => retired.free(addr),
             (freed, _) => freed,

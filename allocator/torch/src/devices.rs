@@ -1,5 +1,7 @@
 //! The allocators of all devices of the process, each behind a lock.
 
+mod hardened;
+
 use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +17,8 @@ use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{MempoolId, Shared, SharedGuard};
 
-use crate::conf::{Choice, Conf, ConfError};
+pub use self::hardened::StackSource;
+use crate::conf::{Choice, Conf, ConfError, Harden};
 use crate::device::{DeviceAllocator, Malloc};
 use crate::failure::{Failure, guarded};
 
@@ -50,6 +53,8 @@ pub struct Devices<D: Driver> {
     changes: Shared<Vec<String>>,
     /// Whether PyTorch uses the complete interface.
     is_complete: AtomicBool,
+    /// Returns the stack of the calling thread, for the mode `harden`.
+    stacks: Shared<Option<StackSource>>,
 }
 
 impl<D: Driver + 'static> Devices<D> {
@@ -71,6 +76,7 @@ impl<D: Driver + 'static> Devices<D> {
             is_listening: AtomicBool::new(false),
             changes: Shared::new(Vec::new()),
             is_complete: AtomicBool::new(false),
+            stacks: Shared::new(None),
         }
     }
 
@@ -162,7 +168,16 @@ impl<D: Driver + 'static> Devices<D> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<DeviceAddr, Failure> {
-        self.repeated(|| self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?)))
+        let stack = self.stack();
+        self.repeated(|| {
+            self.with(ordinal, |device| {
+                let addr = device.malloc(bytes, stream)?;
+                if let Some(stack) = &stack {
+                    device.note_malloc(addr, bytes, stream, stack);
+                }
+                Ok(addr)
+            })
+        })
     }
 
     /// As [`Self::malloc`], but the reference has no limit of 2^60 bytes. If no cached block fits, `collect` may
@@ -172,6 +187,24 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// As [`Self::malloc`].
     pub fn malloc_collecting(
+        &self,
+        ordinal: i32,
+        bytes: u64,
+        stream: StreamId,
+        collect: impl FnOnce() -> bool,
+    ) -> Result<DeviceAddr, Failure> {
+        let addr = self.malloc_in_parts(ordinal, bytes, stream, collect)?;
+        if let Some(stack) = self.stack() {
+            // Nobody else gets this address before the caller has it.
+            self.with(ordinal, |device| {
+                device.note_malloc(addr, bytes, stream, &stack);
+                Ok(())
+            })?;
+        }
+        Ok(addr)
+    }
+
+    fn malloc_in_parts(
         &self,
         ordinal: i32,
         bytes: u64,
@@ -203,7 +236,15 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
     pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
-        self.repeated(|| self.with(ordinal, |device| Ok(device.free(addr)?)))
+        let stack = self.stack();
+        let free = |device: &mut DeviceAllocator<D>| match device.free(addr, stack.as_ref()) {
+            Err(Error::InvalidPointer(_)) => Ok(false),
+            freed => freed.map(|()| true).map_err(Failure::from),
+        };
+        let is_freed = self.repeated(|| self.with(ordinal, free))?;
+        is_freed
+            .then_some(())
+            .ok_or_else(|| self.invalid(addr, stack.as_ref()))
     }
 
     /// Frees memory of any device.
@@ -211,8 +252,9 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If `addr` is not the start of a live allocation, or the device fails.
     pub fn free_block(&self, addr: DeviceAddr) -> Result<(), Failure> {
-        let freed = self.repeated(|| self.owner(|_, device| device.free(addr)))?;
-        freed.ok_or_else(|| Error::InvalidPointer(addr).into())
+        let stack = self.stack();
+        let freed = self.repeated(|| self.owner(|_, device| device.free(addr, stack.as_ref())))?;
+        freed.ok_or_else(|| self.invalid(addr, stack.as_ref()))
     }
 
     /// Limits the reserved memory of a device to a fraction of its memory.
@@ -228,7 +270,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn record_stream(&self, addr: DeviceAddr, stream: StreamId) -> Result<(), Failure> {
-        self.owner(|_, device| device.allocator_mut().record_stream(addr, stream))?;
+        self.owner(|_, device| device.record_stream(addr, stream))?;
         Ok(())
     }
 
@@ -238,7 +280,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// If there is no such allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
         let base = self.owner(|_, device| device.base_allocation(addr))?;
-        base.ok_or_else(|| Error::InvalidPointer(addr).into())
+        base.ok_or_else(|| self.invalid(addr, self.stack().as_ref()))
     }
 
     /// Returns what another process opens to use an allocation of any device.
@@ -255,7 +297,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn empty_cache(&self) -> Result<(), Failure> {
-        self.each_ready(|_, device| Ok(device.allocator_mut().empty_cache()?))
+        self.each_ready(|_, device| Ok(device.empty_cache()?))
     }
 
     /// Returns the cached memory of one pool of a device, or all for [`MempoolId::DEFAULT`].
@@ -269,7 +311,7 @@ impl<D: Driver + 'static> Devices<D> {
                 Ok(())
             }
             state @ State::Ready(_) => self.run(ordinal, state, |device| match pool {
-                MempoolId::DEFAULT => Ok(device.allocator_mut().empty_cache()?),
+                MempoolId::DEFAULT => Ok(device.empty_cache()?),
                 _ => Ok(device.pools()?.empty_pool(pool)?),
             }),
             _ => Ok(()),
@@ -465,6 +507,9 @@ impl<D: Driver + 'static> Devices<D> {
             && let Some(make) = self.listener.get()
         {
             allocator.listen(make(number));
+        }
+        if let Some(mode) = conf.harden {
+            allocator.harden(mode == Harden::Poison);
         }
         let used = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
         self.used.fetch_max(used, Ordering::Release);

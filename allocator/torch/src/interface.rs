@@ -10,6 +10,7 @@ use std::ptr;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::stats::summary;
 
+use crate::devices::StackSource;
 #[cfg(unix)]
 use crate::exception::{missing, throw};
 use crate::failure::{Failure, guarded};
@@ -143,6 +144,26 @@ pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
 pub extern "C" fn coalesce_history_entries() -> i64 {
     let entries = guarded(|| Ok(DEVICES.conf()?.history)).ok().flatten();
     entries.map_or(-1, |entries| i64::try_from(entries).unwrap_or(i64::MAX))
+}
+
+/// Whether the mode `harden` is on, which needs stacks.
+#[unsafe(no_mangle)]
+pub extern "C" fn coalesce_hardens() -> bool {
+    guarded(|| Ok(DEVICES.conf()?.harden.is_some())).unwrap_or(false)
+}
+
+/// Asks a function for the stacks of the mode `harden` from now on, or nobody.
+#[unsafe(no_mangle)]
+pub extern "C" fn coalesce_follow_stacks(source: Option<StackSource>) {
+    DEVICES.follow_stacks(source);
+}
+
+/// Checks that freed memory was not written, and prints where it was. Waits for all devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn coalesce_check_freed() {
+    if let Err(failure) = guarded(|| DEVICES.check_freed()) {
+        failure.print();
+    }
 }
 
 /// Changes the settings of the reference on all devices. Returns the error in them, or null. Free it with

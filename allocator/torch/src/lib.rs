@@ -11,6 +11,7 @@
 //!   (`python/coalesce_torch/cpp`, compiled on the machine where PyTorch is installed).
 //! - [`interface`] exports the C functions for `CUDAPluggableAllocator`, which serves where that class cannot be
 //!   compiled, and those for Python; [`reply`] formats the answers for Python.
+//! - [`hardened`] explains wrong uses of memory.
 //! - [`opened`] are pages of other processes.
 //! - `process` has the devices of this process; [`text`] are texts that C programs own.
 //! - [`failure`] is an error; [`exception`] throws it into PyTorch's C++ code for the pluggable allocator.
@@ -49,6 +50,7 @@ pub mod devices;
 #[cfg(unix)]
 pub mod exception;
 pub mod failure;
+pub mod hardened;
 pub mod interface;
 pub mod opened;
 mod process;

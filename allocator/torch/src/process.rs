@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
 
+use crate::conf::Harden;
 use crate::devices::Devices;
 
 /// The devices that PyTorch uses. Never dropped, because tensors may be freed until the process ends.
@@ -41,6 +42,10 @@ fn open(ordinal: u32) -> Result<CudaDevice, String> {
     // own allocator.
     let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
     let mut device = CudaDevice::open(ordinal, streams).map_err(|error| error.to_string())?;
+    if matches!(DEVICES.conf(), Ok(conf) if conf.harden == Some(Harden::Guard)) {
+        let guarded = device.guard_allocations();
+        guarded.map_err(|_| "it has no virtual memory, which harden=guard needs")?;
+    }
     device.follow_current_stream(current_stream);
     if variable(SHARES).is_some_and(|value| value == "0") {
         device.keep_private(PRIVATE);

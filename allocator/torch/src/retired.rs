@@ -122,7 +122,7 @@ mod tests {
     fn memory_is_returned_with_its_last_block() {
         let mut device = quilt();
         let [first, second, third] = [3, 3, 10].map(|mib| block(&mut device, mib * MIB));
-        device.free(third).unwrap();
+        device.free(third, None).unwrap();
         let mut retired = Retired::new(device);
         assert_eq!(held(&retired), 6, "the third block was free already");
         retired.free(first).unwrap();

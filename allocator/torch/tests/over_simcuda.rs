@@ -5,11 +5,12 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, ptr};
 
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::{
-    Driver as _, HandleKind, SharedHandle, SharedPage, VirtualMemory as _,
+    DeviceAddr, Driver as _, HandleKind, SharedHandle, SharedPage, VirtualMemory as _,
 };
 use coalesce_torch::interface::*;
 use coalesce_torch::opened::OpenedPages;
@@ -249,4 +250,141 @@ fn an_invalid_environment_fails_every_call() {
             "{stderr}"
         );
     }
+}
+
+/// The line that the program is in.
+static LINE: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn frames(to: *mut u8, capacity: usize) -> usize {
+    let frames = format!(
+        "a.py:{} in step\na.py:1 in main",
+        LINE.load(Ordering::Relaxed)
+    );
+    assert!(frames.len() <= capacity);
+    // SAFETY: there is room.
+    unsafe { ptr::copy_nonoverlapping(frames.as_ptr(), to, frames.len()) };
+    frames.len()
+}
+
+/// `cuMemsetD8_v2` of the driver, which asks no allocator.
+fn write(addr: *mut c_void, byte: usize) {
+    unsafe extern "C" {
+        fn dlopen(name: *const c_char, flags: i32) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+    type Memset = extern "C" fn(u64, u8, usize) -> i32;
+    // SAFETY: the function has this type.
+    let memset = unsafe {
+        let library = dlopen(c"libcuda.so.1".as_ptr(), 2);
+        std::mem::transmute::<*mut c_void, Memset>(dlsym(library, c"cuMemsetD8_v2".as_ptr()))
+    };
+    memset((addr.addr() + byte) as u64, 7, 1);
+}
+
+fn at(line: usize) {
+    LINE.store(line, Ordering::Relaxed);
+}
+
+/// What is wrong is printed with all stacks, and nothing is said of what a program may do.
+#[test]
+fn wrong_uses_of_memory_are_reported() {
+    let variables = [
+        ("FAKE_MEMORY", "1"),
+        ("FAKE_TOTAL_BYTES", "70M"),
+        ("FAKE_ADDR", "firstfit"),
+        ("COALESCE_TORCH_ALLOC", "harden=poison"),
+    ];
+    let stderr = over_simcuda("wrong_uses_of_memory_are_reported", &variables, || {
+        assert!(coalesce_hardens());
+        coalesce_follow_stacks(Some(frames));
+        let malloc = |line, mib: isize| {
+            at(line);
+            coalesce_malloc(mib * MIB, 0, DEFAULT)
+        };
+        let free = |line, block| {
+            at(line);
+            coalesce_free(block, 0, 0, DEFAULT);
+        };
+        let block = malloc(10, 1);
+        free(11, block);
+        free(12, block);
+        free(13, ptr::without_provenance_mut(0x1234));
+        let block = malloc(14, 1);
+        free(15, block.wrapping_byte_add(512));
+        write(block, 7);
+        free(16, block);
+        free(17, block.wrapping_byte_add(512));
+        // What is written before it is freed, or after it is allocated again, is right.
+        write(block, 4099);
+        let front = malloc(20, 1);
+        write(front, 0);
+        // Of the part that serves a request, and of the rest.
+        let block = malloc(21, 4);
+        free(22, block);
+        write(block, 2 << 20);
+        let front = malloc(23, 2);
+        let rest = malloc(24, 2);
+        free(25, front);
+        free(26, rest);
+        // Another stream may still use it.
+        let shared = malloc(30, 4);
+        coalesce_record_stream(shared, ptr::without_provenance_mut(0x1000));
+        free(31, shared);
+        write(shared, 0);
+        let again = malloc(32, 4);
+        free(33, again);
+        // The device returned it, so it has other contents.
+        let large = malloc(40, 30);
+        free(41, large);
+        let larger = malloc(42, 46);
+        free(43, larger);
+        write(larger, 9);
+        // At the end, of what no request took.
+        coalesce_check_freed();
+        coalesce_check_freed();
+        coalesce_follow_stacks(None);
+    });
+    let reports = include_str!("over_simcuda/harden.txt");
+    assert!(env::var(CHILD).is_ok() || stderr == reports, "{stderr}");
+}
+
+/// Each block ends where unmapped memory begins, and its addresses are not used again soon.
+#[test]
+fn guarded_blocks_lie_between_unmapped_memory() {
+    let variables = [("COALESCE_TORCH_ALLOC", "harden=guard")];
+    over_simcuda(
+        "guarded_blocks_lie_between_unmapped_memory",
+        &variables,
+        || {
+            let page = 2 * MIB as usize;
+            let blocks = [MIB, 3 * MIB, 700].map(|bytes| coalesce_malloc(bytes, 0, DEFAULT));
+            let ends = [0, 1].map(|n| blocks[n].addr() + [MIB, 3 * MIB][n] as usize);
+            assert!(ends.iter().all(|end| end % page == 0), "{blocks:?}");
+            assert_eq!(blocks[2].addr() % page, page - 1024);
+            let mut device = CudaDevice::open(0, StreamHandles::Numbered).unwrap();
+            let mut is_mapped = |addr: usize| {
+                device
+                    .set_access(DeviceAddr(addr as u64), page as u64)
+                    .is_ok()
+            };
+            assert!(is_mapped(ends[0] - page) && !is_mapped(ends[0]));
+            assert_eq!(statistic(0, "reserved_bytes.all.current"), 8 << 20);
+            coalesce_free(blocks[0], 0, 0, DEFAULT);
+            assert!(!is_mapped(ends[0] - page));
+            assert_ne!(coalesce_malloc(MIB, 0, DEFAULT), blocks[0]);
+        },
+    );
+}
+
+#[test]
+fn guards_need_virtual_memory() {
+    let variables = [
+        ("COALESCE_TORCH_ALLOC", "harden=guard"),
+        ("FAKE_NO_VMM", "1"),
+    ];
+    let stderr = over_simcuda("guards_need_virtual_memory", &variables, || {
+        assert!(coalesce_malloc(MIB, 0, DEFAULT).is_null());
+    });
+    let why = "coalesce: cannot use device 0: it has no virtual memory, which harden=guard needs\n";
+    assert!(env::var(CHILD).is_ok() || stderr == why, "{stderr}");
 }

@@ -1,5 +1,7 @@
 //! `coalesce verify`: whether the reference reproduces a snapshot.
 
+mod score;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -52,6 +54,11 @@ pub struct Args {
     /// Print a JSON array, which `coalesce schema verify` describes.
     #[arg(long)]
     json: bool,
+    /// Print only what the public score, results/verified.csv, may have about each recording, for a pull request. Nothing
+    /// is sent, and nothing of the program is in it: the releases, the memory of the device if it is known, counts, the kind of
+    /// the first difference, and a digest of the file.
+    #[arg(long, conflicts_with = "json")]
+    submit_nothing: bool,
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -75,6 +82,12 @@ pub struct VerifiedDevice {
     settings: Option<String>,
     /// `exact`, `different`, `nothing to verify`, `impossible` or `unreadable`.
     verdict: &'static str,
+    /// Entries of the history.
+    #[serde(skip)]
+    events: usize,
+    /// Bytes of the device, if the recording says so.
+    #[serde(skip)]
+    memory: Option<u64>,
     /// The exit status if all recordings had this verdict.
     #[serde(skip)]
     status: u8,
@@ -99,6 +112,8 @@ impl VerifiedDevice {
             device: None,
             settings: None,
             verdict,
+            events: 0,
+            memory: None,
             status: 2,
             releases: Vec::new(),
             counts: None,
@@ -151,6 +166,8 @@ impl VerifiedDevice {
             device: Some(recording.device),
             settings: recording.conf,
             verdict,
+            events: recording.entries.len(),
+            memory: recording.process.total,
             status,
             releases: releases.iter().map(ToString::to_string).collect(),
             counts: verified.ok(),
@@ -163,6 +180,15 @@ impl VerifiedDevice {
         let path = Path::new(&self.snapshot);
         let name = path.file_name().unwrap_or(path.as_os_str());
         name.to_string_lossy().into_owned()
+    }
+
+    /// The first and the last release that explain the recording.
+    fn release_range(&self) -> String {
+        match self.releases.as_slice() {
+            [] => "-".to_owned(),
+            [only] => only.clone(),
+            [first, .., last] => format!("{first}-{last}"),
+        }
     }
 
     fn cells(&self) -> [String; COLUMNS.len()] {
@@ -187,17 +213,12 @@ impl VerifiedDevice {
         let device = self
             .device
             .map_or("-".to_owned(), |device| device.to_string());
-        let releases = match self.releases.as_slice() {
-            [] => "-".to_owned(),
-            [only] => only.clone(),
-            [first, .., last] => format!("{first}-{last}"),
-        };
         let [start, allocations, segments, retries, ooms, end] = counts;
         [
             self.file(),
             device,
             settings.to_owned(),
-            releases,
+            self.release_range(),
             start,
             allocations,
             segments,
@@ -244,12 +265,28 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let progress = Progress::new("snapshots", Some(args.snapshots.len() as u64));
     let mut lines = Vec::new();
+    let mut score = score::COLUMNS.join(",") + "\n";
     for path in &args.snapshots {
-        lines.extend(VerifiedDevice::of_file(&source(path), known));
+        let mut source = source(path);
+        if args.submit_nothing {
+            source = source.kept()?;
+        }
+        let of_file = VerifiedDevice::of_file(&source, known);
+        if args.submit_nothing {
+            score += &score::lines(&source, &of_file);
+        }
+        lines.extend(of_file);
         progress.add(1, &path.to_string_lossy());
     }
     drop(progress);
-    print_answer(args.json, &lines, || wrapped(&describe(&lines)))?;
+    let text = || {
+        if args.submit_nothing {
+            score
+        } else {
+            wrapped(&describe(&lines))
+        }
+    };
+    print_answer(args.json, &lines, text)?;
     let statuses = lines.iter().map(|line| line.status);
     Ok(statuses.max().unwrap_or(0).into())
 }

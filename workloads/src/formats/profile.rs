@@ -109,27 +109,10 @@ pub struct Amount {
 
 impl Device {
     /// The kinds by number. Source: c10/core/DeviceType.h of PyTorch 2.11. ROCm is reported as `cuda`.
+    #[rustfmt::skip]
     const KINDS: [&str; 21] = [
-        "cpu",
-        "cuda",
-        "mkldnn",
-        "opengl",
-        "opencl",
-        "ideep",
-        "hip",
-        "fpga",
-        "maia",
-        "xla",
-        "vulkan",
-        "metal",
-        "xpu",
-        "mps",
-        "meta",
-        "hpu",
-        "ve",
-        "lazy",
-        "ipu",
-        "mtia",
+        "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga", "maia", "xla",
+        "vulkan", "metal", "xpu", "mps", "meta", "hpu", "ve", "lazy", "ipu", "mtia",
         "privateuseone",
     ];
 

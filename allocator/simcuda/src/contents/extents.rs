@@ -140,6 +140,25 @@ impl Extents {
     }
 }
 
+/// The number of the first word in `extents` that is not `word`.
+pub(crate) fn first_other(extents: &[Extent], word: u64) -> Option<u64> {
+    let word = word.to_le_bytes();
+    let mut start = 0_u64;
+    for extent in extents {
+        let is_whole = matches!(&extent.content, Content::Pattern { bytes, .. } if word == [bytes[0]; 8] && *bytes == [bytes[0]; 4]);
+        let differs = |at: &u64| {
+            let expected = word.get(((start + at) % WORD) as usize);
+            expected != Some(&extent.content.byte(*at))
+        };
+        let bytes = if is_whole { 0 } else { extent.bytes };
+        if let Some(at) = (0..bytes).find(differs) {
+            return Some((start + at) / WORD);
+        }
+        start += extent.bytes;
+    }
+    None
+}
+
 /// Counts the whole words in `extents` that differ from those of a seed. Different sums of seed and
 /// index always give different words, so whole words of seeds are compared by their sums.
 pub(crate) fn mismatches(extents: &[Extent], seed: u64) -> u64 {
@@ -266,6 +285,25 @@ mod tests {
         );
         assert_eq!(mismatches(&extents.read(0, 800), 5), 2);
         assert_eq!(mismatches(&Extents::default().read(0, 80), 5), 10);
+    }
+
+    #[test]
+    fn the_first_word_that_differs_is_found() {
+        let pattern = |byte| Content::Pattern {
+            bytes: [byte; 4],
+            skipped: 0,
+        };
+        let mut extents = Extents::default();
+        let find = |extents: &Extents| first_other(&extents.read(0, 80 << 30), u64::MAX);
+        assert_eq!(find(&extents), Some(0));
+        let (bytes, content) = (80 << 30, pattern(0xff));
+        extents.write(0, Extent { bytes, content });
+        assert_eq!(find(&extents), None);
+        for (at, found) in [(4096, 512), (31, 3)] {
+            let (bytes, content) = (1, pattern(0xfe));
+            extents.write(at, Extent { bytes, content });
+            assert_eq!(find(&extents), Some(found));
+        }
     }
 
     #[test]

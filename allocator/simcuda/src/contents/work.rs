@@ -6,7 +6,7 @@ use std::sync::Arc;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::contents::WORD;
 
-use super::extents::{Content, mismatches};
+use super::extents::{Content, first_other, mismatches};
 use super::memory::Memory;
 
 /// A stream of a device, by ordinal.
@@ -31,6 +31,13 @@ pub(crate) enum Work {
         seed: u64,
         mismatches: u64,
     },
+    /// Raise the word at `found` to the complement of the number of the first word that is not `word`.
+    Find {
+        addr: u64,
+        words: u64,
+        word: u64,
+        found: u64,
+    },
 }
 
 impl Work {
@@ -53,13 +60,31 @@ impl Work {
                 mismatches: counter,
             } => {
                 let extents = memory.extents(addr, words.checked_mul(WORD)?)?;
-                let before = <[u8; 8]>::try_from(memory.read(counter, WORD)?).ok()?;
-                let sum = u64::from_le_bytes(before).wrapping_add(mismatches(&extents, seed));
-                let bytes = Arc::from(sum.to_le_bytes());
-                memory.fill(counter, WORD, Content::Bytes { bytes, skipped: 0 })
+                change(memory, counter, |sum| {
+                    sum.wrapping_add(mismatches(&extents, seed))
+                })
+            }
+            Self::Find {
+                addr,
+                words,
+                word,
+                found,
+            } => {
+                let extents = memory.extents(addr, words.checked_mul(WORD)?)?;
+                let first = first_other(&extents, word);
+                change(memory, found, |before| {
+                    before.max(first.map_or(0, |first| !first))
+                })
             }
         }
     }
+}
+
+/// Changes the word at `addr`.
+fn change(memory: &mut Memory, addr: u64, changed: impl FnOnce(u64) -> u64) -> Option<()> {
+    let before = <[u8; 8]>::try_from(memory.read(addr, WORD)?).ok()?;
+    let bytes = Arc::from(changed(u64::from_le_bytes(before)).to_le_bytes());
+    memory.fill(addr, WORD, Content::Bytes { bytes, skipped: 0 })
 }
 
 #[derive(Debug)]

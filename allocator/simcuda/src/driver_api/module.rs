@@ -1,4 +1,4 @@
-//! Modules and launches. The two kernels that [`contents`](crate::contents) knows are executed; others do
+//! Modules and launches. The kernels that [`contents`](crate::contents) knows are executed; others do
 //! nothing.
 
 use coalesce_alloc::driver::contents::WORD;
@@ -38,6 +38,12 @@ fn work_of(effect: Effect, arguments: Arguments) -> Outcome<Option<Work>> {
             words: argument(1)?,
             seed: argument(2)?,
             mismatches: argument(3)?,
+        }),
+        Effect::Find => Some(Work::Find {
+            addr: argument(0)?,
+            words: argument(1)?,
+            word: argument(2)?,
+            found: argument(3)?,
         }),
         Effect::Nothing => None,
     })

@@ -3,6 +3,7 @@
 
 use super::{CudaDevice, KernelId, Launch};
 use crate::driver::contents::{self, Contents, WORD};
+use crate::driver::poison::{POISON, Poison};
 use crate::driver::{DeviceAddr, Driver, DriverError, EventId, Status, StreamId};
 
 /// The kernels, and a mismatch count in device memory for each pending check.
@@ -10,6 +11,7 @@ use crate::driver::{DeviceAddr, Driver, DriverError, EventId, Status, StreamId};
 pub(super) struct Kernels {
     fill: KernelId,
     check: KernelId,
+    find: KernelId,
     counts: DeviceAddr,
     /// Recorded on a stream that another one follows. A wait uses the state at the time of the call, so the
     /// event can be recorded again.
@@ -25,12 +27,14 @@ impl CudaDevice {
             let module = self.load_module(contents::PTX)?;
             let fill = self.kernel(module, contents::FILL)?;
             let check = self.kernel(module, contents::CHECK)?;
+            let find = self.kernel(module, contents::FIND)?;
             let end = self.create_event()?;
             let counts = self.malloc(Self::CHECKS as u64 * WORD)?;
             self.clear_counts(counts, Self::CHECKS)?;
             self.contents = Some(Kernels {
                 fill,
                 check,
+                find,
                 counts,
                 end,
                 under_way: 0,
@@ -43,6 +47,48 @@ impl CudaDevice {
     fn clear_counts(&mut self, counts: DeviceAddr, count: usize) -> Status {
         self.fill_bytes(counts, 0, count as u64 * WORD, StreamId::DEFAULT)?;
         self.synchronize_stream(StreamId::DEFAULT)
+    }
+}
+
+impl CudaDevice {
+    /// Launches [`contents::CHECK`] or [`contents::FIND`], with a count of its own.
+    fn compare(
+        &mut self,
+        kernel: KernelId,
+        addr: DeviceAddr,
+        words: u64,
+        with: u64,
+        stream: StreamId,
+    ) -> Status {
+        self.ensure_held(addr, bytes_of(words)?)?;
+        let kernels = self.contents()?;
+        if kernels.under_way >= Self::CHECKS {
+            return Err(DriverError::InvalidValue);
+        }
+        let count = kernels.counts.offset(kernels.under_way as u64 * WORD);
+        let arguments = [addr.0, words, with, count.0];
+        // SAFETY: both kernels take these four arguments, read the words at `addr` and change `count`, all of which
+        // are held.
+        unsafe { self.launch(kernel, stream, launch(words), &arguments) }?;
+        self.contents()?.under_way += 1;
+        Ok(())
+    }
+}
+
+impl Poison for CudaDevice {
+    fn poison(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Status {
+        self.fill_bytes(addr, POISON, bytes, stream)
+    }
+
+    fn check_poison(&mut self, addr: DeviceAddr, words: u64, stream: StreamId) -> Status {
+        let find = self.contents()?.find;
+        let word = u64::from_le_bytes([POISON; WORD as usize]);
+        self.compare(find, addr, words, word, stream)
+    }
+
+    fn changes(&mut self) -> Status<Vec<Option<u64>>> {
+        let found = self.mismatches()?.into_iter();
+        Ok(found.map(|found| (found != 0).then_some(!found)).collect())
     }
 }
 
@@ -69,19 +115,8 @@ impl Contents for CudaDevice {
     }
 
     fn check(&mut self, addr: DeviceAddr, words: u64, seed: u64, stream: StreamId) -> Status {
-        self.ensure_held(addr, bytes_of(words)?)?;
-        let kernels = self.contents()?;
-        if kernels.under_way >= Self::CHECKS {
-            return Err(DriverError::InvalidValue);
-        }
-        let check = kernels.check;
-        let count = kernels.counts.offset(kernels.under_way as u64 * WORD);
-        let arguments = [addr.0, words, seed, count.0];
-        // SAFETY: the kernel takes these four arguments, reads the words at `addr` and adds to `count`, all
-        // of which are held.
-        unsafe { self.launch(check, stream, launch(words), &arguments) }?;
-        self.contents()?.under_way += 1;
-        Ok(())
+        let check = self.contents()?.check;
+        self.compare(check, addr, words, seed, stream)
     }
 
     fn follow(&mut self, follower: StreamId, stream: StreamId) -> Status {

@@ -1,20 +1,24 @@
-//! Programs that are kept as text with what they did: the files of `tests/transcripts`.
+//! Programs that are kept as text with what they did: the files of a folder of `tests`.
 //!
 //! `COALESCE_RECORD=1` writes what they do today.
 
 use std::fs;
 use std::path::Path;
 
-/// Compares each file with what `perform` makes of it.
+use coalesce_alloc::release::Release;
+
+/// Compares each file of a folder with what `perform` makes of it.
 ///
 /// # Panics
 /// If one differs, with the case, the line, and what the line is now.
-pub fn check(mut perform: impl FnMut(&str) -> String) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+pub fn check(name: &str, mut perform: impl FnMut(&str) -> String) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(name);
     let files = fs::read_dir(folder).unwrap();
     let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     paths.sort();
-    assert!(paths.len() > 2, "{paths:?}");
+    assert!(!paths.is_empty(), "{name}");
     let mut different = Vec::new();
     for path in paths {
         let written = fs::read_to_string(&path).unwrap();
@@ -26,6 +30,36 @@ pub fn check(mut perform: impl FnMut(&str) -> String) {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// As [`check`], for files whose cases are paragraphs: a title (`== TITLE`), `release RELEASE...` if it is not the newest, and
+/// the lines that `run` gets. What it returns is indented below, under each release.
+pub fn check_under_releases(name: &str, run: impl Fn(Release, &[&str]) -> String) {
+    let newest = Release::NEWEST.to_string();
+    let performed = |case: &str| {
+        let written = case.lines().filter(|line| !line.starts_with("  "));
+        let mut done: String = written.clone().map(|line| format!("{line}\n")).collect();
+        let releases = written
+            .clone()
+            .find_map(|line| line.strip_prefix("release "));
+        let is_header = |line: &str| {
+            ["#", "==", "release "]
+                .iter()
+                .any(|it| line.starts_with(it))
+        };
+        let lines: Vec<&str> = written.filter(|line| !is_header(line)).collect();
+        let releases = releases.unwrap_or(&newest).split(' ');
+        for release in releases.filter(|_| !lines.is_empty()) {
+            done += &format!("  {release}\n");
+            let outcome = run(release.parse().unwrap(), &lines);
+            done.extend(outcome.lines().map(|line| format!("    {line}\n")));
+        }
+        done
+    };
+    check(name, |text| {
+        let cases: Vec<String> = text.split("\n\n").map(performed).collect();
+        cases.join("\n")
+    });
 }
 
 /// The first line that differs, with the title of its case.

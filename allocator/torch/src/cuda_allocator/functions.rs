@@ -3,7 +3,6 @@
 use std::ffi::{c_char, c_int};
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::error::Error;
 
 use super::figures::{OutOfMemoryFigures, Settings};
 use super::{Collect, Outcome, PoolId, outcome};
@@ -83,7 +82,8 @@ pub(super) unsafe extern "C" fn block(addr: u64, device: *mut c_int, bytes: *mut
     let addr = DeviceAddr(addr);
     outcome(|| {
         let block = DEVICES.owner(|ordinal, device| Ok((ordinal, device.block_size(addr)?)))?;
-        let (ordinal, size) = block.ok_or(Error::InvalidPointer(addr))?;
+        let (ordinal, size) =
+            block.ok_or_else(|| DEVICES.invalid(addr, DEVICES.stack().as_ref()))?;
         // SAFETY: the caller guarantees it.
         unsafe {
             device.write(c_int::try_from(ordinal).unwrap_or(c_int::MAX));

@@ -74,9 +74,7 @@ pub(super) extern "C" fn begin(device: c_int, pool: PoolId, filter: Filter) -> O
     let accepts = stream_filter(data, filter.accepts);
     outcome(|| {
         DEVICES.with(device, |device| {
-            Ok(device
-                .pools()?
-                .begin_allocate_to_pool(pool.into(), accepts)?)
+            Ok(device.begin_allocate_to_pool(pool.into(), accepts)?)
         })
     })
 }
@@ -91,7 +89,7 @@ fn stream_filter(data: Data, accepts: Accepts) -> StreamFilter {
 pub(super) extern "C" fn end(device: c_int, pool: PoolId) -> Outcome {
     outcome(|| {
         DEVICES.with(device, |device| {
-            Ok(device.pools()?.end_allocate_to_pool(pool.into())?)
+            Ok(device.end_allocate_to_pool(pool.into())?)
         })
     })
 }

@@ -6,7 +6,7 @@
 
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::error::Error;
-use coalesce_alloc::{HasPrivatePools, MempoolId, PoolSource};
+use coalesce_alloc::{HasPrivatePools, MempoolId, PoolSource, StreamFilter};
 
 use super::{DeviceAllocator, Policy};
 
@@ -37,6 +37,30 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             1 => allocator.set_pool_source(pool, source),
             _ => Ok(()),
         }
+    }
+
+    /// Serves the requests that `accepts` from a private pool.
+    ///
+    /// # Errors
+    /// As [`HasPrivatePools::begin_allocate_to_pool`], and [`Self::pools`].
+    pub fn begin_allocate_to_pool(
+        &mut self,
+        pool: MempoolId,
+        accepts: StreamFilter,
+    ) -> Result<(), Error> {
+        self.pools()?.begin_allocate_to_pool(pool, accepts)?;
+        self.hardened.iter_mut().for_each(|it| it.note_pool(true));
+        Ok(())
+    }
+
+    /// Serves requests as before.
+    ///
+    /// # Errors
+    /// As [`HasPrivatePools::end_allocate_to_pool`], and [`Self::pools`].
+    pub fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.pools()?.end_allocate_to_pool(pool)?;
+        self.hardened.iter_mut().for_each(|it| it.note_pool(false));
+        Ok(())
     }
 
     /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.

@@ -3,27 +3,15 @@
 use crate::measure::record::{RECORDED, Row};
 
 /// The traces on which parameters of `quilt` were set. A program that is recorded later does not belong here.
+#[rustfmt::skip]
 const TUNED_ON: [&str; 20] = [
-    "accum8_gpt2s_forgot_zero_grad",
-    "accum8_gpt2s_set_to_none",
-    "accum8_gpt2s_sum_losses_bug",
-    "bert_base_dynpad_amp",
-    "bert_base_fixed512_amp",
-    "example_3gib_fused_expr",
-    "example_3gib_named_y",
-    "example_interleaved_free",
-    "gen_llama1b_grad_bug",
-    "gpt2_medium_amp_foreach",
-    "gpt2_small_amp_foreach",
-    "gpt2_small_amp_train_eval",
-    "llama1b_bf16",
-    "llama1b_bf16_ckpt",
-    "lora7b_varlen_ckpt_b1_short",
-    "lora7b_varlen_ckpt_b4_uniform",
-    "moe8x_modulelist",
-    "resnet50_amp_varsize",
-    "resnet50_amp_varsize_prefetch_stream",
-    "resnet50_fp32_fixed224",
+    "accum8_gpt2s_forgot_zero_grad", "accum8_gpt2s_set_to_none", "accum8_gpt2s_sum_losses_bug",
+    "bert_base_dynpad_amp", "bert_base_fixed512_amp", "example_3gib_fused_expr",
+    "example_3gib_named_y", "example_interleaved_free", "gen_llama1b_grad_bug",
+    "gpt2_medium_amp_foreach", "gpt2_small_amp_foreach", "gpt2_small_amp_train_eval",
+    "llama1b_bf16", "llama1b_bf16_ckpt", "lora7b_varlen_ckpt_b1_short",
+    "lora7b_varlen_ckpt_b4_uniform", "moe8x_modulelist", "resnet50_amp_varsize",
+    "resnet50_amp_varsize_prefetch_stream", "resnet50_fp32_fixed224",
 ];
 
 /// A group of programs. Each program is in one.

@@ -6,6 +6,7 @@ It enables Coalesce, unless ALLOCATOR is `native`, or ENABLE is 0 because the pr
 
 import os
 import pickle
+import re
 import sys
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def bytes_on_gpu(n):
 
 def record_history():
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
+
+
+def frames_of_this_file(text, addresses, file=None):
+    """The text of the mode `harden` with names for its addresses. Of the frames, only the functions of the program are
+    kept, or those of another file."""
+    file = file or sys.modules["__main__"].__file__
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            place, function = line.rsplit(" in ", 1)
+            if place.strip().rsplit(":", 1)[0] == file:
+                lines.append("    " + function)
+        elif not line.startswith("coalesce: compiling "):
+            lines.append(re.sub(r"(bytes) at 0x[0-9a-f]+$", r"\1", line))
+    text = "\n".join(lines)
+    for address, name in addresses.items():
+        text = text.replace(hex(address), name)
+    return text
 
 
 def report():

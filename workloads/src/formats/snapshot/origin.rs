@@ -74,28 +74,13 @@ const ALLOCATING: [&str; 3] = ["empty", "new_empty", "resize"];
 
 /// C++ functions that say nothing about the origin of an allocation: the recorder, the allocator, the dispatcher,
 /// the interpreter and the C library.
+#[rustfmt::skip]
 const MEANINGLESS: [&str; 21] = [
-    "torch::unwind",
-    "torch::CapturedTraceback",
-    "torch::cuda::(anonymous",
-    "torch::cuda::_memory",
-    "c10::",
-    "at::detail::empty",
-    "at::empty",
-    "at::native::empty",
-    "at::native::new_empty",
-    "at::_ops::",
-    "at::(anonymous",
-    "at::TensorBase",
-    "at::Tensor::",
-    "at::meta::",
-    "torch::autograd::",
-    "torch::jit::",
-    "torch::PythonArgParser",
-    "torch::utils::",
-    "std::",
-    "void ",
-    "(anonymous",
+    "torch::unwind", "torch::CapturedTraceback", "torch::cuda::(anonymous",
+    "torch::cuda::_memory", "c10::", "at::detail::empty", "at::empty", "at::native::empty",
+    "at::native::new_empty", "at::_ops::", "at::(anonymous", "at::TensorBase", "at::Tensor::",
+    "at::meta::", "torch::autograd::", "torch::jit::", "torch::PythonArgParser", "torch::utils::",
+    "std::", "void ", "(anonymous",
 ];
 
 impl Stack {

@@ -17,6 +17,14 @@ impl PoolSource for Nothing {
     fn free(&mut self, _: DeviceAddr, _: u64) {}
 }
 
+type Work = fn(&mut DeviceAllocator<Device>) -> Result<(), Error>;
+
+/// Serves the pool from now on.
+fn begin(device: &mut DeviceAllocator<Device>) -> Result<(), Error> {
+    let pools = device.pools()?;
+    pools.begin_allocate_to_pool(GRAPHS, Box::new(|stream| stream == StreamId::DEFAULT))
+}
+
 fn under(variable: fn(&str) -> Option<String>) -> Devices<Device> {
     Devices::new(open, variable)
 }
@@ -33,14 +41,10 @@ fn reserved(devices: &Devices<Device>) -> i64 {
 fn the_memory_of_a_graph_stays_with_it_until_it_is_released() {
     for devices in [devices(), quilt()] {
         let is_reference = devices.with(0, |device| Ok(device.settings().is_some()));
-        let run = |work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
-            devices.with(0, |device| Ok(work(device)?)).unwrap();
-        };
+        let run = |work: Work| devices.with(0, |device| Ok(work(device)?)).unwrap();
         run(|device| {
             device.mark_capture_begin();
-            device
-                .pools()?
-                .begin_allocate_to_pool(GRAPHS, Box::new(|stream| stream == StreamId::DEFAULT))
+            begin(device)
         });
         let captured = malloc(&devices, 30 * MIB).unwrap();
         let other = devices.malloc(0, 30 * MIB, StreamId::nth(1)).unwrap();
@@ -72,9 +76,7 @@ fn the_memory_of_a_graph_stays_with_it_until_it_is_released() {
 #[test]
 fn a_pool_of_the_program_is_emptied_when_it_ends() {
     for devices in [devices(), quilt()] {
-        let run = |work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
-            devices.with(0, |device| Ok(work(device)?)).unwrap();
-        };
+        let run = |work: Work| devices.with(0, |device| Ok(work(device)?)).unwrap();
         run(|device| device.create_or_use_pool(OF_USER, None));
         run(|device| {
             device
@@ -96,14 +98,8 @@ fn a_pool_of_the_program_is_emptied_when_it_ends() {
 #[test]
 fn a_checkpoint_of_a_pool_can_be_restored() {
     for devices in [devices(), quilt()] {
-        let run = |work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
-            devices.with(0, |device| Ok(work(device)?)).unwrap();
-        };
-        run(|device| {
-            device
-                .pools()?
-                .begin_allocate_to_pool(GRAPHS, Box::new(|_| true))
-        });
+        let run = |work: Work| devices.with(0, |device| Ok(work(device)?)).unwrap();
+        run(begin);
         let kept = [malloc(&devices, 30 * MIB), malloc(&devices, 700)].map(Result::unwrap);
         run(|device| device.pools()?.end_allocate_to_pool(GRAPHS));
         let checkpoint = devices
@@ -126,12 +122,7 @@ fn a_checkpoint_of_a_pool_can_be_restored() {
     }
     let [reference, quilt] = [devices(), quilt()];
     for devices in [&reference, &quilt] {
-        let begun = devices.with(0, |device| {
-            Ok(device
-                .pools()?
-                .begin_allocate_to_pool(GRAPHS, Box::new(|_| true))?)
-        });
-        begun.unwrap();
+        devices.with(0, |device| Ok(begin(device)?)).unwrap();
     }
     let foreign = reference
         .with(0, |device| Ok(device.pools()?.checkpoint_pool(GRAPHS)?))
@@ -143,8 +134,7 @@ fn a_checkpoint_of_a_pool_can_be_restored() {
 
 #[test]
 fn what_a_policy_does_not_serve_is_refused() {
-    let message = |devices: &Devices<Device>,
-                   work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
+    let message = |devices: &Devices<Device>, work: Work| {
         let refused = devices.with(0, |device| Ok(work(device)?)).unwrap_err();
         refused.message
     };
@@ -158,7 +148,6 @@ fn what_a_policy_does_not_serve_is_refused() {
         message(&bfc, |device| device.pools()?.release_pool(OF_USER)),
         pools
     );
-    type Work = fn(&mut DeviceAllocator<Device>) -> Result<(), Error>;
     let quilt = quilt();
     let calls: [(&str, Work); 3] = [
         (

@@ -20,39 +20,13 @@ pub enum Owner {
 }
 
 /// Folders and files at the top of PyTorch's Python package, which identify a source checkout of it.
+#[rustfmt::skip]
 const TOP_OF_TORCH: [&str; 32] = [
-    "_compile.py",
-    "_decomp",
-    "_dynamo",
-    "_functorch",
-    "_higher_order_ops",
-    "_inductor",
-    "_library",
-    "_meta_registrations.py",
-    "_ops.py",
-    "_prims",
-    "_prims_common",
-    "_refs",
-    "_subclasses",
-    "_tensor.py",
-    "_utils.py",
-    "amp",
-    "ao",
-    "autograd",
-    "cuda",
-    "distributed",
-    "distributions",
-    "fft",
-    "functional.py",
-    "fx",
-    "jit",
-    "linalg",
-    "nested",
-    "nn",
-    "optim",
-    "overrides.py",
-    "serialization.py",
-    "storage.py",
+    "_compile.py", "_decomp", "_dynamo", "_functorch", "_higher_order_ops", "_inductor",
+    "_library", "_meta_registrations.py", "_ops.py", "_prims", "_prims_common", "_refs",
+    "_subclasses", "_tensor.py", "_utils.py", "amp", "ao", "autograd", "cuda", "distributed",
+    "distributions", "fft", "functional.py", "fx", "jit", "linalg", "nested", "nn", "optim",
+    "overrides.py", "serialization.py", "storage.py",
 ];
 
 /// The prefix of the modules with which `coalesce fits` and the pytest plugin watch a program.

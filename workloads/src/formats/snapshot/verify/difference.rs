@@ -14,9 +14,31 @@ use super::guesses::Guesses;
 use super::prepared::Deviation;
 use super::trial::Trial;
 
+coalesce_alloc::named! {
+    /// What differs first.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum DifferenceKind {
+        /// An allocation is at another address.
+        #[default]
+        Address = "address",
+        /// A request fails that was served.
+        OutOfMemory = "out of memory",
+        /// A request is served that failed.
+        Served = "served",
+        /// Segments are taken or returned otherwise, or frees complete otherwise.
+        Segments = "segments",
+        /// The allocator fails.
+        Error = "error",
+        /// The state at the end.
+        End = "end",
+    }
+}
+
 /// The first decision that differs from the recorded one.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Difference {
+    /// What differs.
+    pub kind: DifferenceKind,
     /// The index of the last entry of the call; none if only the states at the end differ.
     pub entry: Option<usize>,
     /// The difference, in a sentence.
@@ -72,7 +94,7 @@ impl Difference {
         let end = call.entries().end;
         let recorded = prepared.entries_of(call).to_vec();
         let segments = replay.segments();
-        let mut reason = reason(call, &recorded, &deviation, &segments);
+        let (kind, mut reason) = reason(call, &recorded, &deviation, &segments);
         if prepared.is_of_unknown_pool(call, &recorded, &deviation.ours) {
             reason.push_str(
                 "; this looks like memory of a private pool (torch.cuda.graph or MemPool) that was gone when the \
@@ -80,6 +102,7 @@ impl Difference {
             );
         }
         Ok(Self {
+            kind,
             entry: Some(end.saturating_sub(1)),
             reason,
             before: entries[call.entries().start.saturating_sub(AROUND)..call.entries().start]
@@ -121,6 +144,7 @@ impl Difference {
         };
         let entries = &recording.entries;
         Some(Self {
+            kind: DifferenceKind::End,
             entry: None,
             reason,
             before: entries[entries.len().saturating_sub(AROUND)..].to_vec(),
@@ -168,9 +192,10 @@ fn reason(
     recorded: &[TraceEntry],
     deviation: &Deviation,
     segments: &[SegmentInfo],
-) -> String {
+) -> (DifferenceKind, String) {
     if let Some(error) = &deviation.error {
-        return format!("the allocator failed: {error}");
+        let reason = format!("the allocator failed: {error}");
+        return (DifferenceKind::Error, reason);
     }
     let wanted = recorded.last().filter(|last| last.action == Action::Alloc);
     let ours = deviation
@@ -180,22 +205,28 @@ fn reason(
     match (call.kind, wanted, ours) {
         (CallKind::Malloc, Some(wanted), Some(ours)) if wanted.addr != ours.addr => {
             let there = describe_address(wanted.addr, segments, recorded);
-            format!(
+            let reason = format!(
                 "{} bytes are at {} instead of {}, which is {there}",
                 wanted.size, ours.addr, wanted.addr
-            )
+            );
+            (DifferenceKind::Address, reason)
         }
         (CallKind::Malloc, Some(wanted), None) => {
             let there = describe_address(wanted.addr, segments, recorded);
-            format!(
+            let reason = format!(
                 "no memory for {} bytes, recorded at {}, which is {there}",
                 wanted.size, wanted.addr
-            )
+            );
+            (DifferenceKind::OutOfMemory, reason)
         }
         (CallKind::FailedMalloc, ..) if ours.is_some() => {
-            "a request succeeds that failed when recorded".to_owned()
+            let reason = "a request succeeds that failed when recorded";
+            (DifferenceKind::Served, reason.to_owned())
         }
-        _ => "other segments are taken or returned, or other frees complete".to_owned(),
+        _ => {
+            let reason = "other segments are taken or returned, or other frees complete";
+            (DifferenceKind::Segments, reason.to_owned())
+        }
     }
 }
 

@@ -46,7 +46,12 @@ fn the_reason_is_what_differs_first() {
             text.extend(block.is_ours.then_some('o'));
             text
         });
-        format!("{reason}\ncandidates{}", told.collect::<String>())
+        let (kind, reason) = reason;
+        format!(
+            "{}: {reason}\ncandidates{}",
+            kind.name(),
+            told.collect::<String>()
+        )
     });
 }
 
@@ -57,7 +62,8 @@ fn an_error_of_the_allocator_is_the_reason() {
     let expected = format!("the allocator failed: {error}");
     let failed = deviation(vec![one], Some(error));
     let call = Call::new(CallKind::Malloc, 0..1);
-    assert_eq!(reason(&call, &[one], &failed, &[]), expected);
+    let found = reason(&call, &[one], &failed, &[]);
+    assert_eq!(found, (DifferenceKind::Error, expected));
 }
 
 #[test]
@@ -72,6 +78,7 @@ fn a_difference_is_shown_with_what_is_around_it() {
     let mut other = entry(SegmentAlloc, 0x6000, 2048);
     other.stream = StreamId(0x70);
     let difference = Difference {
+        kind: DifferenceKind::Address,
         entry: Some(3),
         reason: "it differs".to_owned(),
         before: vec![one, other],
@@ -114,7 +121,9 @@ fn states_at_the_end_are_compared_block_by_block() {
             .collect();
         let ours: Vec<SegmentInfo> = lines(text, "ours").iter().map(|it| segment(it)).collect();
         let difference = Difference::at_end(&recording(&recorded.join("\n")), &ours);
-        difference.map_or("nothing".to_owned(), |difference| difference.reason)
+        difference.map_or("nothing".to_owned(), |it| {
+            format!("{}: {}", it.kind.name(), it.reason)
+        })
     });
     let recording = recording("alloc 0 1\nalloc 1 1\nalloc 2 1\nalloc 3 1\nalloc 4 1\nalloc 5 1");
     let difference = Difference::at_end(&recording, &[segment("0x4000 | 4K")]).unwrap();
