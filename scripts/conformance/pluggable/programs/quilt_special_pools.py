@@ -1,6 +1,5 @@
 """quilt: pools that PyTorch's rules serve beside it.
 
-FAKE_TOTAL_BYTES=1G
 COALESCE_TORCH_ALLOC=policy=quilt
 """
 
@@ -12,22 +11,25 @@ import torch
 from harness import MB, bytes_on_gpu
 
 SOURCE = """
+#include <dlfcn.h>
 #include <stddef.h>
-int cuMemAlloc_v2(unsigned long long *, size_t);
-int cuMemFree_v2(unsigned long long);
-int allocated;
+static void *call(const char *name) { return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name); }
 void *take(size_t bytes, int device, void *stream) {
-  unsigned long long at = 0;
-  allocated += cuMemAlloc_v2(&at, bytes) == 0;
-  return (void *)at;
+  int (*allocate)(void **, size_t) = call("cuMemAlloc_v2");
+  void *at = NULL;
+  allocate(&at, bytes);
+  return at;
 }
-void give(void *at, size_t bytes, int device, void *stream) { cuMemFree_v2((unsigned long long)at); }
+void give(void *at, size_t bytes, int device, void *stream) {
+  int (*release)(void *) = call("cuMemFree_v2");
+  release(at);
+}
 """
 
 start = torch.cuda.memory_reserved()
 with tempfile.TemporaryDirectory() as folder:
     library = Path(folder, "library.so")
-    command = ["cc", "-shared", "-fPIC", "-xc", "-", "-o", library]
+    command = ["cc", "-shared", "-fPIC", "-xc", "-", "-o", library, "-ldl"]
     subprocess.run(command, input=SOURCE.encode(), check=True)
     of_user = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give")
 
@@ -49,6 +51,8 @@ del before, after, again, pool
 torch.cuda.empty_cache()
 assert torch.cuda.memory_reserved() == start, torch.cuda.memory_reserved()
 
+limit = 1000 * MB / torch.cuda.get_device_properties(0).total_memory
+torch.cuda.set_per_process_memory_fraction(limit)
 lends = torch.cuda.MemPool(use_on_oom=True)
 with torch.cuda.use_mem_pool(lends):
     a = bytes_on_gpu(600 * MB)
