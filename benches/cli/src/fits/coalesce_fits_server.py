@@ -59,6 +59,7 @@ def hooks(current):
         coalesce_fits_imports.After("vllm.v1.engine.llm_engine", lambda module: end_after(module.LLMEngine)),
         coalesce_fits_imports.After("vllm.v1.engine.async_llm", lambda module: end_after(module.AsyncLLM)),
         coalesce_fits_imports.After("flashinfer.jit.core", compile_nothing),
+        coalesce_fits_imports.After("flashinfer.comm.cuda_ipc", take_simulated),
         coalesce_fits_imports.After("vllm.model_executor.layers.quantization.auto_gptq", quantize_layers),
     ]
 
@@ -130,6 +131,13 @@ class NoKernels:
 def compile_nothing(module):
     """FlashInfer compiles with nvcc. What it allocates for its kernels, it allocates in Python."""
     module.JitSpec.build_and_load = lambda spec: NoKernels()
+
+
+def take_simulated(module):
+    """FlashInfer looks for a CUDA runtime in this process. Torchvision brings one of its own, which does not run on the
+    simulated driver."""
+    cuda = importlib.import_module("torch").version.cuda
+    module.cudart = module.CudaRTLibrary(f"libcudart.so.{cuda.partition('.')[0]}")
 
 
 class Server:
