@@ -5,6 +5,7 @@ phase, what vLLM itself found, and why the server did not start. When it is read
 
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import multiprocessing
@@ -21,6 +22,8 @@ FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
 GPUS = "8"
 # No usage statistics, no hub: a model is a folder, or in the hub's cache.
 OFFLINE = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+# How vLLM starts processes. Those that it spawns, its default, would each import everything once more.
+START = "VLLM_WORKER_MULTIPROC_METHOD", "fork"
 
 # The phases, and the functions of vLLM's worker that are them, in the order in which they run.
 PHASES = {
@@ -50,11 +53,13 @@ def hooks(current):
     return [
         coalesce_fits_imports.After("vllm", server.began, begin),
         coalesce_fits_imports.After("vllm.engine.arg_utils", configure),
+        coalesce_fits_imports.After("vllm.model_executor.models.registry", inspect_here),
         coalesce_fits_imports.After("vllm.v1.worker.gpu_worker", server.follow_worker),
         coalesce_fits_imports.After("vllm.v1.engine.core", server.follow_engine),
         coalesce_fits_imports.After("vllm.v1.engine.llm_engine", lambda module: end_after(module.LLMEngine)),
         coalesce_fits_imports.After("vllm.v1.engine.async_llm", lambda module: end_after(module.AsyncLLM)),
         coalesce_fits_imports.After("flashinfer.jit.core", compile_nothing),
+        coalesce_fits_imports.After("flashinfer.comm.cuda_ipc", take_simulated),
         coalesce_fits_imports.After("vllm.model_executor.layers.quantization.auto_gptq", quantize_layers),
     ]
 
@@ -62,6 +67,7 @@ def hooks(current):
 def begin(folder):
     """Before vLLM is imported."""
     os.environ.setdefault("FAKE_DEVICE_COUNT", GPUS)
+    os.environ.setdefault(*START)
     os.environ.update(OFFLINE)
 
 
@@ -84,6 +90,11 @@ def configure(module):
         return create(self, *args, **kwargs)
 
     arguments.__post_init__, arguments.create_engine_config = looked_up, created
+
+
+def inspect_here(module):
+    """vLLM looks at the class of a model in another process, which would import everything for that alone."""
+    module._run_in_subprocess = lambda inspect: inspect()
 
 
 def has_config(model):
@@ -120,6 +131,13 @@ class NoKernels:
 def compile_nothing(module):
     """FlashInfer compiles with nvcc. What it allocates for its kernels, it allocates in Python."""
     module.JitSpec.build_and_load = lambda spec: NoKernels()
+
+
+def take_simulated(module):
+    """FlashInfer looks for a CUDA runtime in this process. Torchvision brings one of its own, which does not run on the
+    simulated driver."""
+    cuda = importlib.import_module("torch").version.cuda
+    module.cudart = module.CudaRTLibrary(f"libcudart.so.{cuda.partition('.')[0]}")
 
 
 class Server:
@@ -183,6 +201,9 @@ class Server:
     @contextlib.contextmanager
     def _phase(self, phase, worker):
         watch = self.current()
+        if phase == "context":
+            # vLLM collects garbage in each phase. Nothing on the GPU is older than this.
+            gc.freeze()
         with watch.peaks.apart() as peak:
             yield lambda result: report("phase", phase=phase, **memory(watch.torch, peak), **found(worker))
         if phase == "weights":
