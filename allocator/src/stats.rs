@@ -87,6 +87,26 @@ const ADDED: [(&str, Release); 2] = [
 ];
 
 impl DeviceStats {
+    /// The figures of two allocators of one device, those that sum up. The peaks are added, too.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut by_pool = self.reserved_bytes_by_private_pools.clone();
+        by_pool.extend(other.reserved_bytes_by_private_pools.clone());
+        Self {
+            allocation: self.allocation.and(&other.allocation),
+            segment: self.segment.and(&other.segment),
+            inactive_split: self.inactive_split.and(&other.inactive_split),
+            allocated_bytes: self.allocated_bytes.and(&other.allocated_bytes),
+            reserved_bytes: self.reserved_bytes.and(&other.reserved_bytes),
+            inactive_split_bytes: self.inactive_split_bytes.and(&other.inactive_split_bytes),
+            requested_bytes: self.requested_bytes.and(&other.requested_bytes),
+            num_device_alloc: self.num_device_alloc + other.num_device_alloc,
+            num_device_free: self.num_device_free + other.num_device_free,
+            reserved_bytes_by_private_pools: by_pool,
+            ..self.clone()
+        }
+    }
+
     /// Blocks that are allocated, or freed but still waiting for a stream.
     #[must_use]
     pub fn active(&self) -> StatArray {

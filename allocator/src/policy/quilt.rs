@@ -56,7 +56,6 @@
 //! | `sharing` | a stream uses memory only if it freed it itself, or if it is new |
 //! | `slabs` | small requests are placed like large ones |
 //! | `large_units` | all units have 2 MiB |
-//! | `scarce_units` | units do not become smaller as device memory becomes scarce |
 
 mod checkpoints;
 mod latest;

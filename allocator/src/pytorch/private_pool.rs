@@ -312,6 +312,13 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
+    /// Whether allocations of `stream` are directed to a private pool.
+    #[must_use]
+    pub fn is_directed(&self, stream: StreamId) -> bool {
+        let mut recordings = self.private_pools.recordings.iter();
+        recordings.any(|recording| (recording.accepts)(stream))
+    }
+
     /// Directs the allocations of streams that `accepts` selects to a private pool, and adds a user to
     /// it (`beginAllocateToPool`).
     ///

@@ -88,6 +88,22 @@ impl StatArray {
         }
     }
 
+    /// The figures of two allocators. Their peaks are added, also if they were not reached at the same time.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let sum = |kind| {
+            let (one, two) = (self.of(kind), other.of(kind));
+            Stat {
+                current: one.current + two.current,
+                peak: one.peak + two.peak,
+                allocated: one.allocated + two.allocated,
+                freed: one.freed + two.freed,
+            }
+        };
+        let peak = self.all().peak + other.all().peak;
+        Self::new(sum(PoolKind::Small), sum(PoolKind::Large), peak)
+    }
+
     /// Both kinds of pools.
     #[must_use]
     pub fn all(&self) -> Stat {

@@ -30,11 +30,10 @@ fn outcome(release: Release, lines: &[&str]) -> String {
                 .map(str::trim)
                 .collect(),
         };
-        told += if changed.is_empty() {
-            "(the defaults)"
-        } else {
-            &changed.join(" ")
-        };
+        if changed.is_empty() {
+            told += "(the defaults)";
+        }
+        told += &changed.join(" ");
         told.push('\n');
         told.extend(answer.err().map(|error| format!("{error}\n")));
     }

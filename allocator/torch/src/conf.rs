@@ -138,7 +138,7 @@ impl Conf {
         }
         let torch = torch.map_or(Ok(installed.reproduced()), release)?;
         let defaults = Settings::of_release(torch);
-        let falls_back = fallback.is_some();
+        let falls_back = fallback.map_or(Ok(false), is_on)?;
         let harden = mode
             .map(|mode| harden(mode, name, falls_back))
             .transpose()?;

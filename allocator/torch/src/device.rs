@@ -3,6 +3,9 @@
 mod hardened;
 mod malloc;
 mod pools;
+mod special;
+
+use std::collections::HashSet;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
@@ -33,6 +36,10 @@ pub struct DeviceAllocator<D: Driver> {
     hardened: Option<Hardened>,
     /// Whether it ever had a private pool.
     had_pools: bool,
+    /// The reference, for the pools that another policy does not serve.
+    special: Option<Box<Self>>,
+    /// These pools.
+    special_pools: HashSet<MempoolId>,
     /// The policy that this one replaced.
     retired: Option<Box<Retired<D>>>,
     /// The devices that may use its memory.
@@ -88,6 +95,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             policy,
             hardened: None,
             had_pools: false,
+            special: None,
+            special_pools: HashSet::new(),
             retired: None,
             peers: Vec::new(),
         })
@@ -130,9 +139,11 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         if let (Some((hardened, allocator)), Some(stack)) = (self.hardened(), stack) {
             return hardened.free(allocator, addr, stack);
         }
-        match (self.allocator_mut().free(addr), &mut self.retired) {
-            (Err(Error::InvalidPointer(_)), Some(retired)) => retired.free(addr),
-            (freed, _) => freed,
+        let freed = self.allocator_mut().free(addr);
+        match (freed, &mut self.special, &mut self.retired) {
+            (Err(Error::InvalidPointer(_)), Some(special), _) => special.free(addr, stack),
+            (Err(Error::InvalidPointer(_)), None, Some(retired)) => retired.free(addr),
+            (freed, ..) => freed,
         }
     }
 
@@ -155,6 +166,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             u64::MAX
         };
         device.hook_mut().set(limit);
+        if let Some(special) = &mut self.special {
+            special.allocator_mut().driver_mut().hook_mut().set(limit);
+        }
         Ok(())
     }
 
@@ -176,7 +190,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     pub fn open_to_peer(&mut self, peer: u32) -> Result<(), Error> {
         self.allocator_mut().driver_mut().open_to_peer(peer)?;
         self.peers.push(peer);
-        Ok(())
+        let special = self.special.as_mut();
+        special.map_or(Ok(()), |special| special.open_to_peer(peer))
     }
 
     /// Returns the address and bytes of the segment of a live allocation.
@@ -314,6 +329,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             Policy::Reference(allocator) => allocator.reset_accumulated_stats(),
             Policy::Other { allocator, .. } => allocator.reset_accumulated_stats(),
         }
+        if let Some(special) = &mut self.special {
+            special.reset_accumulated_stats();
+        }
     }
 
     /// Returns the segments of a private pool, or all for [`MempoolId::DEFAULT`]. The reference adds the entry to
@@ -325,6 +343,12 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             Policy::Other { allocator, .. } => allocator.segments(),
         };
         segments.retain(|segment| pool == MempoolId::DEFAULT || segment.pool == pool);
+        let special = self.special.as_mut();
+        segments.extend(
+            special
+                .into_iter()
+                .flat_map(|it| it.observed_segments(pool)),
+        );
         segments
     }
 
@@ -351,14 +375,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             }
         }
         error
-    }
-
-    /// Returns the reference, for what other policies do not serve.
-    fn reference(&mut self, what: &'static str) -> Result<&mut PyTorch<Limited<D>>, Error> {
-        match &mut self.policy {
-            Policy::Reference(allocator) => Ok(allocator),
-            &mut Policy::Other { name: policy, .. } => Err(Error::Unsupported { policy, what }),
-        }
     }
 
     /// Returns the allocator, for what all policies serve alike. Memory is requested with [`Self::malloc`].

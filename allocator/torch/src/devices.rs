@@ -312,7 +312,7 @@ impl<D: Driver + 'static> Devices<D> {
             }
             state @ State::Ready(_) => self.run(ordinal, state, |device| match pool {
                 MempoolId::DEFAULT => Ok(device.empty_cache()?),
-                _ => Ok(device.pools()?.empty_pool(pool)?),
+                _ => Ok(device.pools_with(pool)?.empty_pool(pool)?),
             }),
             _ => Ok(()),
         }
@@ -324,9 +324,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// If the environment or the ordinal is invalid.
     pub fn stats(&self, ordinal: i32) -> Result<DeviceStats, Failure> {
         match &*self.lock(ordinal)? {
-            State::Ready(device) | State::Broken(device, _) => {
-                Ok(device.allocator().stats().clone())
-            }
+            State::Ready(device) | State::Broken(device, _) => Ok(device.stats()),
             State::Untouched { emptied } => {
                 let max_split_size = self.conf()?.settings().max_split_size();
                 Ok(DeviceStats {
@@ -344,7 +342,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// If the ordinal is invalid.
     pub fn reset_peak_stats(&self, ordinal: i32) -> Result<(), Failure> {
         let reset = |device: &mut DeviceAllocator<D>| {
-            device.allocator_mut().reset_peak_stats();
+            device.reset_peak_stats();
             Ok(())
         };
         self.with_used(ordinal, reset).map(|_| ())
@@ -380,7 +378,7 @@ impl<D: Driver + 'static> Devices<D> {
             let snapshot = device.snapshot();
             all.segments.extend(snapshot.segments);
             if let Some(trace) = all.device_traces.get_mut(ordinal) {
-                *trace = snapshot.device_traces.into_iter().flatten().collect();
+                trace.extend(snapshot.device_traces.into_iter().flatten());
             }
             Ok(())
         })?;
@@ -524,7 +522,8 @@ impl<D: Driver + 'static> Devices<D> {
         let mut others = Vec::new();
         self.each_ready(|other, device| {
             let other = u32::try_from(other).unwrap_or(number);
-            if other != number {
+            // An allocator of special pools comes after the other of its device.
+            if other != number && others.last() != Some(&other) {
                 device.open_to_peer(number)?;
                 others.push(other);
             }
@@ -539,7 +538,21 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(())
     }
 
-    /// Runs `work` on every device in use, in order.
+    /// Lets the reference serve the special pools of a device whose policy does not.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn serve_special_pools(&self, ordinal: i32) -> Result<(), Failure> {
+        self.with(ordinal, |device| {
+            if device.needs_reference() {
+                let reference = Choice::Reference(self.conf()?.settings().into());
+                device.add_reference(self.make(ordinal, &reference)?)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs `work` on every allocator of every device in use, in order.
     ///
     /// # Errors
     /// The first error of `work`.
@@ -551,7 +564,12 @@ impl<D: Driver + 'static> Devices<D> {
         for (ordinal, state) in self.states.iter().enumerate().take(used) {
             if let state @ State::Ready(_) = &mut *state.lock() {
                 let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
-                self.run(number, state, |device| work(ordinal, device))?;
+                self.run(number, state, |device| {
+                    work(ordinal, device)?;
+                    device
+                        .special()
+                        .map_or(Ok(()), |special| work(ordinal, special))
+                })?;
             }
         }
         Ok(())

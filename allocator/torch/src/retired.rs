@@ -44,6 +44,10 @@ impl<D: Driver + 'static> Retired<D> {
     /// # Errors
     /// [`Error::InvalidPointer`] if no live block starts there; [`Error::VirtualMemory`] if the device fails.
     pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        let special = self.device.special();
+        if special.is_some_and(|special| special.free(addr, None).is_ok()) {
+            return Ok(());
+        }
         self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
         self.return_unused().map_err(Error::VirtualMemory)
     }

@@ -10,6 +10,8 @@ use crate::driver::{DriverError, Status};
 #[derive(Debug)]
 pub struct Limit {
     bytes: u64,
+    /// Bytes that count, too, and that others hold.
+    elsewhere: u64,
     held: HeldMemory,
 }
 
@@ -19,6 +21,7 @@ impl Limit {
     pub fn new(bytes: u64, granularity: u64) -> Self {
         Self {
             bytes,
+            elsewhere: 0,
             held: HeldMemory::new(granularity),
         }
     }
@@ -26,6 +29,11 @@ impl Limit {
     /// Changes the limit. Memory already held beyond it stays.
     pub fn set(&mut self, bytes: u64) {
         self.bytes = bytes;
+    }
+
+    /// Notes what others hold under the same limit.
+    pub fn count_elsewhere(&mut self, bytes: u64) {
+        self.elsewhere = bytes;
     }
 
     /// The limit in bytes.
@@ -60,6 +68,7 @@ impl Hook for Limit {
 
     fn room(&self) -> u64 {
         let held = self.held.bytes().current.cast_unsigned();
+        let held = held.saturating_add(self.elsewhere);
         self.bytes.saturating_sub(held)
     }
 }

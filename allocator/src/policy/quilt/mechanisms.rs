@@ -15,8 +15,6 @@ pub(super) struct Mechanisms {
     pub(super) slabs: bool,
     /// Units grow with the memory of the program.
     pub(super) large_units: bool,
-    /// Units shrink as memory becomes scarce.
-    pub(super) scarce_units: bool,
 }
 
 impl Default for Mechanisms {
@@ -27,7 +25,6 @@ impl Default for Mechanisms {
             sharing: true,
             slabs: true,
             large_units: true,
-            scarce_units: true,
         }
     }
 }
@@ -45,11 +42,10 @@ impl FromStr for Mechanisms {
                 "sharing" => &mut mechanisms.sharing,
                 "slabs" => &mut mechanisms.slabs,
                 "large_units" => &mut mechanisms.large_units,
-                "scarce_units" => &mut mechanisms.scarce_units,
                 _ => {
                     return Err(format!(
-                        "expected views, ends, sharing, slabs, large_units or scarce_units, several \
-                         joined by '+', not '{name}'"
+                        "expected views, ends, sharing, slabs or large_units, several joined by '+', \
+                         not '{name}'"
                     ));
                 }
             };

@@ -177,14 +177,11 @@ impl Quilt {
     }
 
     /// Bytes of the largest unit to create now.
-    fn largest_unit(&self, device: &mut dyn Driver) -> Served<u64> {
-        if !self.mechanisms.large_units {
-            return Ok(PAGE);
-        }
-        if self.mechanisms.scarce_units {
-            Ok(Units::largest_on(device.memory_info()?.free))
+    fn largest_unit(&self) -> u64 {
+        if self.mechanisms.large_units {
+            u64::MAX
         } else {
-            Ok(u64::MAX)
+            PAGE
         }
     }
 
@@ -193,7 +190,7 @@ impl Quilt {
         if bytes == 0 {
             return Ok(());
         }
-        let largest = self.largest_unit(device)?;
+        let largest = self.largest_unit();
         let mut created = Vec::new();
         let mut missing = bytes;
         while missing > 0 {

@@ -20,9 +20,6 @@ const LARGEST: u64 = 16 << 20;
 /// A unit is at most this fraction (1/256) of the most memory that all units ever had, so that small programs have small
 /// units, and a program that empties its cache gets its memory again in a few large ones.
 const LARGEST_PART: u64 = 256;
-/// A unit is at most this fraction (1/2048) of the free device memory. A unit that is partly in use can serve few other
-/// requests, which matters when memory becomes scarce.
-const SCARCE_PART: u64 = 2048;
 /// Bytes of the home range, as a multiple of the device's memory. The gaps that returned units leave are reused, but a
 /// gap may be too small for the next unit.
 const HOME_FACTOR: u64 = 2;
@@ -83,11 +80,6 @@ impl Units {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Unit> {
         self.by_start.values().copied()
-    }
-
-    /// Bytes of the largest unit to create on a device with so many free bytes.
-    pub(super) fn largest_on(free: u64) -> u64 {
-        (free / SCARCE_PART).max(PAGE)
     }
 
     /// Creates a unit of at most `bytes`, at least [`PAGE`], and maps it at home.

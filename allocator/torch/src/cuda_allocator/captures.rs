@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn live_allocations_are(
     outcome(|| {
         let equal = DEVICES.with(device, |device| {
             Ok(device
-                .pools()?
+                .pools_with(pool.into())?
                 .pool_live_allocations_are(pool.into(), &expected)?)
         })?;
         // SAFETY: the caller guarantees it.
@@ -61,7 +61,9 @@ pub(super) unsafe extern "C" fn checkpoint(
 ) -> Outcome {
     outcome(|| {
         let taken = DEVICES.with(device, |device| {
-            Ok(device.pools()?.checkpoint_pool(pool.into())?)
+            Ok(device
+                .pools_with(pool.into())?
+                .checkpoint_pool(pool.into())?)
         })?;
         // SAFETY: the caller guarantees it.
         unsafe { checkpoint.write(Box::into_raw(Box::new(taken))) };

@@ -60,6 +60,9 @@ pub(super) unsafe extern "C" fn create_or_use(
         })
     });
     outcome(|| {
+        if source.is_some() {
+            DEVICES.serve_special_pools(device)?;
+        }
         DEVICES.with(device, |device| {
             Ok(device.create_or_use_pool(pool.into(), source)?)
         })
@@ -97,7 +100,7 @@ pub(super) extern "C" fn end(device: c_int, pool: PoolId) -> Outcome {
 pub(super) extern "C" fn release(device: c_int, pool: PoolId) -> Outcome {
     outcome(|| {
         DEVICES.with(device, |device| {
-            Ok(device.pools()?.release_pool(pool.into())?)
+            Ok(device.pools_with(pool.into())?.release_pool(pool.into())?)
         })
     })
 }
@@ -107,7 +110,9 @@ pub(super) extern "C" fn release(device: c_int, pool: PoolId) -> Outcome {
 pub(super) unsafe extern "C" fn use_count(device: c_int, pool: PoolId, count: *mut u64) -> Outcome {
     outcome(|| {
         let users = DEVICES.with(device, |device| {
-            Ok(device.pools()?.pool_use_count(pool.into())?)
+            Ok(device
+                .pools_with(pool.into())?
+                .pool_use_count(pool.into())?)
         })?;
         // SAFETY: the caller guarantees it.
         unsafe { count.write(users) };
@@ -116,9 +121,17 @@ pub(super) unsafe extern "C" fn use_count(device: c_int, pool: PoolId, count: *m
 }
 
 pub(super) extern "C" fn set_use_on_oom(device: c_int, pool: PoolId, on: bool) -> Outcome {
-    outcome(|| DEVICES.with(device, |device| Ok(device.set_use_on_oom(pool.into(), on)?)))
+    outcome(|| {
+        if on {
+            DEVICES.serve_special_pools(device)?;
+        }
+        DEVICES.with(device, |device| Ok(device.set_use_on_oom(pool.into(), on)?))
+    })
 }
 
 pub(super) extern "C" fn set_no_split(device: c_int, pool: PoolId) -> Outcome {
-    outcome(|| DEVICES.with(device, |device| Ok(device.set_no_split(pool.into())?)))
+    outcome(|| {
+        DEVICES.serve_special_pools(device)?;
+        DEVICES.with(device, |device| Ok(device.set_no_split(pool.into())?))
+    })
 }

@@ -23,8 +23,18 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// # Errors
     /// As [`Allocator::malloc`].
     pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        if let Some(special) = self.special_for(stream) {
+            return special.malloc(bytes, stream);
+        }
         let answer = self.allocator_mut().malloc(bytes, stream);
-        answer.map_err(|error| self.of_this_device(error))
+        match (answer, self.special()) {
+            // A pool may have memory for requests that find none elsewhere.
+            (Err(Error::OutOfMemory(error)), Some(special)) => {
+                let answer = special.malloc(bytes, stream);
+                answer.map_err(|_| self.of_this_device(Error::OutOfMemory(error)))
+            }
+            (answer, _) => answer.map_err(|error| self.of_this_device(error)),
+        }
     }
 
     /// The first part of a raw malloc; see [`PyTorch::malloc_cached`]. Other policies have only one part,

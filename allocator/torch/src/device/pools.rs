@@ -1,8 +1,6 @@
 //! Private pools, and the captures of graphs that use them.
 //!
-//! Any policy with [private pools](HasPrivatePools) serves them. Only the reference has PyTorch's special pools:
-//! those with an allocator of their own, those that serve other requests when memory runs out, and those that never split
-//! blocks.
+//! Any policy with [private pools](HasPrivatePools) serves them, and the reference serves [special](super::special) ones.
 
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::error::Error;
@@ -20,18 +18,18 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     ///
     /// # Errors
     /// As [`HasPrivatePools::create_or_use_pool`]; [`Error::Unsupported`] by policies without private pools, and for a source
-    /// by others than the reference.
+    /// without [the reference](Self::add_reference).
     pub fn create_or_use_pool(
         &mut self,
         pool: MempoolId,
         source: Option<Box<dyn PoolSource>>,
     ) -> Result<(), Error> {
         self.had_pools = true;
-        let pools = self.pools()?;
+        let pools = self.pools_with(pool)?;
         let Some(source) = source else {
             return pools.create_or_use_pool(pool);
         };
-        let allocator = self.reference(SOURCES)?;
+        let allocator = self.reference_of(pool, SOURCES)?;
         allocator.create_or_use_pool(pool)?;
         match allocator.pool_use_count(pool)? {
             1 => allocator.set_pool_source(pool, source),
@@ -48,7 +46,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         pool: MempoolId,
         accepts: StreamFilter,
     ) -> Result<(), Error> {
-        self.pools()?.begin_allocate_to_pool(pool, accepts)?;
+        self.pools_with(pool)?
+            .begin_allocate_to_pool(pool, accepts)?;
         self.hardened.iter_mut().for_each(|it| it.note_pool(true));
         Ok(())
     }
@@ -58,7 +57,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// # Errors
     /// As [`HasPrivatePools::end_allocate_to_pool`], and [`Self::pools`].
     pub fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.pools()?.end_allocate_to_pool(pool)?;
+        self.pools_with(pool)?.end_allocate_to_pool(pool)?;
         self.hardened.iter_mut().for_each(|it| it.note_pool(false));
         Ok(())
     }
@@ -66,14 +65,12 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] by other policies than the reference if it may: a program that counts on this memory would
-    /// run out of memory later.
+    /// [`Error::Unsupported`] without [the reference](Self::add_reference) if it may: a program that counts on this memory
+    /// would run out of memory later.
     pub fn set_use_on_oom(&mut self, pool: MempoolId, on: bool) -> Result<(), Error> {
-        match self.reference(USE_ON_OOM) {
-            Ok(allocator) => allocator.set_use_on_oom(pool, on),
-            // Off is the default.
-            Err(_) if !on => {}
-            Err(unsupported) => return Err(unsupported),
+        if on || self.settings().is_some() || self.special_pools.contains(&pool) {
+            let allocator = self.reference_of(pool, USE_ON_OOM)?;
+            allocator.set_use_on_oom(pool, on);
         }
         Ok(())
     }
@@ -81,9 +78,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Stops splitting blocks of this pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] by other policies than the reference: a program may rely on one segment for each block.
+    /// [`Error::Unsupported`] without [the reference](Self::add_reference): a program may rely on one segment for each block.
     pub fn set_no_split(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(NO_SPLIT)?.set_no_split(pool);
+        self.reference_of(pool, NO_SPLIT)?.set_no_split(pool);
         Ok(())
     }
 
@@ -93,6 +90,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         if let Policy::Reference(allocator) = &mut self.policy {
             allocator.mark_capture_begin();
         }
+        self.special
+            .iter_mut()
+            .for_each(|it| it.mark_capture_begin());
     }
 
     /// Announces that the capture of a graph has ended.
@@ -102,11 +102,25 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     pub fn mark_capture_end(&mut self) -> Result<(), Error> {
         match &mut self.policy {
             Policy::Reference(allocator) => allocator.mark_capture_end(),
-            Policy::Other { .. } => Ok(()),
+            Policy::Other { .. } => self.special().map_or(Ok(()), Self::mark_capture_end),
         }
     }
 
-    /// Returns the private pools.
+    /// Returns the private pools, of which this is one or becomes one.
+    ///
+    /// # Errors
+    /// As [`Self::pools`].
+    pub fn pools_with(&mut self, pool: MempoolId) -> Result<&mut dyn HasPrivatePools, Error> {
+        let is_special = self.special_pools.contains(&pool);
+        let owner = match self.special {
+            Some(_) if is_special => self.special(),
+            _ => Some(self),
+        };
+        let (policy, what) = ("pytorch", POOLS);
+        owner.ok_or(Error::Unsupported { policy, what })?.pools()
+    }
+
+    /// Returns the private pools, but for special ones.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the policy has no private pools.

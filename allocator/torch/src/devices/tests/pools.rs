@@ -148,28 +148,75 @@ fn what_a_policy_does_not_serve_is_refused() {
         message(&bfc, |device| device.pools()?.release_pool(OF_USER)),
         pools
     );
-    let quilt = quilt();
-    let calls: [(&str, Work); 3] = [
-        (
-            "a torch.cuda.MemPool with an allocator of its own",
-            with_source,
-        ),
-        ("a torch.cuda.MemPool with use_on_oom", |device| {
-            device.set_use_on_oom(OF_USER, true)
-        }),
-        ("a torch.cuda.MemPool with no_split", |device| {
-            device.set_no_split(OF_USER)
-        }),
-    ];
-    for (text, work) in calls {
-        let said = message(&quilt, work);
-        assert!(
-            said.starts_with(&format!("quilt does not serve {text}")),
-            "{said}"
-        );
+}
+
+/// A source that has a few addresses for segments.
+struct Few(Vec<u64>);
+
+impl PoolSource for Few {
+    fn malloc(&mut self, _: u64) -> Option<DeviceAddr> {
+        self.0.pop().map(DeviceAddr)
     }
-    let off = quilt.with(0, |device| Ok(device.set_use_on_oom(OF_USER, false)?));
-    assert_eq!(off, Ok(()));
-    let unknown = quilt.with(0, |device| Ok(device.pools()?.pool_use_count(OF_USER)?));
-    assert!(unknown.is_err(), "a refused source makes no pool");
+
+    fn free(&mut self, addr: DeviceAddr, _: u64) {
+        self.0.push(addr.0);
+    }
+}
+
+#[test]
+fn the_reference_serves_the_special_pools_of_quilt() {
+    const SEGMENT: u64 = 7 << 50;
+    let devices = Devices::new(open_elsewhere, |_| Some("policy=quilt".to_owned()));
+    let run = |work: Work| devices.with(0, |device| Ok(work(device)?)).unwrap();
+    devices.serve_special_pools(0).unwrap();
+    run(|device| device.create_or_use_pool(OF_USER, Some(Box::new(Few(vec![SEGMENT])))));
+    let before = malloc(&devices, 10 * MIB).unwrap();
+    run(|device| device.begin_allocate_to_pool(OF_USER, Box::new(|_| true)));
+    let in_pool = malloc(&devices, 20 * MIB).unwrap();
+    let refused = malloc(&devices, 30 * MIB).unwrap_err();
+    assert!(refused.is_out_of_memory, "the source has no more");
+    run(|device| device.end_allocate_to_pool(OF_USER));
+    let after = malloc(&devices, 10 * MIB).unwrap();
+    assert_eq!(in_pool, DeviceAddr(SEGMENT));
+    assert!(before != in_pool && after != in_pool);
+
+    assert_eq!(devices.base_allocation(in_pool), Ok((in_pool, 20 * MIB)));
+    devices.record_stream(in_pool, StreamId::nth(1)).unwrap();
+    let segments = devices.with(0, |device| Ok(device.observed_segments(OF_USER)));
+    let segments: Vec<_> = segments.unwrap().iter().map(|it| it.address).collect();
+    assert_eq!(segments, [in_pool], "what NCCL registers");
+    let requested = devices.stats(0).unwrap().requested_bytes.all().current;
+    assert_eq!(requested, 40 << 20, "of both");
+    for block in [before, in_pool, after] {
+        devices.free(0, block).unwrap();
+    }
+    // The creation and the requests.
+    for _ in 0..2 {
+        run(|device| device.pools_with(OF_USER)?.release_pool(OF_USER));
+    }
+    devices.empty_cache().unwrap();
+    assert_eq!(reserved(&devices), 0);
+}
+
+#[test]
+fn a_pool_of_quilt_serves_other_requests_when_memory_runs_out() {
+    let devices = Devices::new(open_elsewhere, |_| Some("policy=quilt".to_owned()));
+    let run = |work: Work| devices.with(0, |device| Ok(work(device)?)).unwrap();
+    run(|device| device.create_or_use_pool(OF_USER, None));
+    devices.serve_special_pools(0).unwrap();
+    devices.set_memory_fraction(0, 0.5).unwrap();
+    run(|device| device.set_use_on_oom(OF_USER, true));
+    run(|device| device.begin_allocate_to_pool(OF_USER, Box::new(|_| true)));
+    let lent = malloc(&devices, 300 * MIB).unwrap();
+    run(|device| device.end_allocate_to_pool(OF_USER));
+    devices.free(0, lent).unwrap();
+    let first = malloc(&devices, 200 * MIB).unwrap();
+    assert_ne!(first, lent);
+    assert_eq!(
+        malloc(&devices, 200 * MIB),
+        Ok(lent),
+        "beyond the limit otherwise"
+    );
+    let refused = malloc(&devices, 200 * MIB).unwrap_err();
+    assert!(refused.is_out_of_memory, "both count for the limit");
 }
