@@ -4,9 +4,9 @@
     cargo build --release -p coalesce-torch
     scripts/gpu/harden.py --library target/release/libcoalesce_torch.so
 
-Prints the median time of a step, the peaks of memory and what was reported for each mode, and writes
-the same as JSON to --out. Each mode is a new process; they take turns. A training that uses its
-memory rightly is reported nothing: the status is 1 if it is, or if the losses differ.
+Prints the median time of a step, the peaks of memory and what was reported for each mode, and
+writes the same as JSON to --out. Each run is a new process; the modes take turns. Of a training
+that uses its memory rightly nothing is reported: the status is 1 if it is, or if losses differ.
 """
 
 import argparse

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The public score: recordings that others made, replayed. Writes the tables of results/VERIFIED.md from
-results/verified.csv.
+"""The public score: recordings that others made, replayed. Writes the tables of
+results/VERIFIED.md from results/verified.csv.
 
-    scripts/layout/verified.py [--check]                changes nothing; fails where the page says something else
-    scripts/layout/verified.py --add URL FILE           verifies a published file, and adds its line
-    scripts/layout/verified.py --again FOLDER           verifies the files of a folder that the table has, by their
-                                                        digests, and fails if a line is another today
+    scripts/layout/verified.py --add URL FILE    verifies a published file, and adds its line
+    scripts/layout/verified.py --again FOLDER    verifies the files of a folder that the table has,
+                                                 and fails if a line is another today
+    scripts/layout/verified.py --check           writes nothing, and fails where the page says
+                                                 something else
 
 The program is target/release/coalesce, or --coalesce PROGRAM."""
 
@@ -74,10 +75,11 @@ def again(args, rows):
     tried = 0
     for digest in sorted({row["sha256"] for row in rows} & files.keys()):
         recorded = [row for row in rows if row["sha256"] == digest]
-        now = [{**row, "origin": recorded[0]["origin"]} for row in verified(args.coalesce, files[digest])]
+        origin = recorded[0]["origin"]
+        now = [{**row, "origin": origin} for row in verified(args.coalesce, files[digest])]
         tried += len(now)
         if now != recorded:
-            sys.exit(f"{recorded[0]['origin']}\n  recorded: {recorded}\n  now:      {now}")
+            sys.exit(f"{origin}\n  recorded: {recorded}\n  now:      {now}")
     print(f"{tried} of {len(rows)} lines are the same today; the files of the others are not there")
 
 
@@ -89,7 +91,8 @@ def problems(rows):
     seen = set()
     for row in rows:
         name = f"{row['origin']}, {row['sha256']}"
-        numbers = [row[column] for column in ("events", "allocations", "exact", "segments", "predicted")]
+        columns = ("events", "allocations", "exact", "segments", "predicted")
+        numbers = [row[column] for column in columns]
         if not re.fullmatch(r"https://\S+|not published", row["origin"]):
             yield f"{name}: the origin is neither an address nor `not published`"
         if not re.fullmatch(r"[0-9a-f]{16}", row["sha256"]):
@@ -111,7 +114,7 @@ def score(rows):
     for row in rows:
         if row["verdict"] in TRIED:
             of[row["releases"], row["memory"]].append(row)
-    text = "| release | device | recordings exact | of them published | events | allocations exact |\n"
+    text = "| release | device | recordings exact | published | events | allocations exact |\n"
     text += "|---|---|---:|---:|---:|---:|\n"
 
     def line(release, memory, some):

@@ -8,7 +8,7 @@ use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_script::{Script, run_pinned};
 
-use crate::harness::recorded;
+use crate::harness::releases;
 
 /// The output of a script.
 fn output(release: Release, lines: &[&str]) -> String {
@@ -24,5 +24,5 @@ fn output(release: Release, lines: &[&str]) -> String {
 
 #[test]
 fn programs_on_pinned_memory_go_as_written() {
-    recorded::check_under_releases("pinned", output);
+    releases::check("pinned", output);
 }

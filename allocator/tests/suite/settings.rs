@@ -7,7 +7,7 @@
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 
-use crate::harness::recorded;
+use crate::harness::releases;
 
 fn outcome(release: Release, lines: &[&str]) -> String {
     let defaults = Settings::of_release(release);
@@ -42,5 +42,5 @@ fn outcome(release: Release, lines: &[&str]) -> String {
 
 #[test]
 fn settings_strings_set_what_is_written() {
-    recorded::check_under_releases("settings", outcome);
+    releases::check("settings", outcome);
 }

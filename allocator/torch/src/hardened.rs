@@ -38,7 +38,7 @@ const MOST_REPORTS: usize = 16;
 #[derive(Debug)]
 struct Block {
     addr: DeviceAddr,
-    /// Requested bytes, rounded up to words.
+    /// Requested bytes.
     bytes: u64,
     stream: StreamId,
     allocated: Stack,
@@ -51,19 +51,11 @@ struct Block {
 /// A part of a freed block whose addresses were not allocated again.
 #[derive(Clone, Debug)]
 struct Rest {
+    /// Whole words, as many as were requested.
     bytes: u64,
     block: Arc<Block>,
     /// Whether its memory is filled with poison.
     is_poisoned: bool,
-}
-
-/// A check under way.
-#[derive(Debug)]
-struct Check {
-    addr: DeviceAddr,
-    block: Arc<Block>,
-    /// The request that the memory serves now; none if it serves none.
-    reused: Option<Stack>,
 }
 
 /// The blocks of a device. See the [module](self).
@@ -74,7 +66,8 @@ pub struct Hardened {
     live: HashMap<DeviceAddr, Block>,
     /// By address; they do not overlap.
     freed: BTreeMap<DeviceAddr, Rest>,
-    checks: Vec<Check>,
+    /// The checks under way: the first address, whose it was, and the request that the memory serves now, if any.
+    checks: Vec<(DeviceAddr, Arc<Block>, Option<Stack>)>,
     /// Calls that returned memory to the device, as far as they were noticed.
     returned: i64,
     /// Private pools in use for requests.
@@ -124,25 +117,22 @@ impl Hardened {
         if addr.is_null() {
             return;
         }
-        let bytes = bytes.next_multiple_of(WORD);
         self.forget_returned(allocator);
         let is_calm = self.is_calm(allocator);
-        for (addr, rest) in self.take(addr, bytes) {
+        for (addr, rest) in self.take(addr, bytes.next_multiple_of(WORD)) {
             if rest.is_poisoned && is_calm {
                 self.check(allocator.driver_mut(), addr, &rest, stream, Some(stack));
             }
         }
-        self.live.insert(
+        let block = Block {
             addr,
-            Block {
-                addr,
-                bytes,
-                stream,
-                allocated: Arc::clone(stack),
-                freed: Stack::from(""),
-                is_poisoned_by_free: self.pools == 0,
-            },
-        );
+            bytes,
+            stream,
+            allocated: Arc::clone(stack),
+            freed: Stack::from(""),
+            is_poisoned_by_free: self.pools == 0,
+        };
+        self.live.insert(addr, block);
         if self.checks.len() >= MOST_CHECKS && is_calm {
             self.report(allocator.driver_mut());
         }
@@ -158,24 +148,20 @@ impl Hardened {
         addr: DeviceAddr,
         stack: &Stack,
     ) -> Result<(), Error> {
-        let is_calm = self.is_calm(allocator);
-        let block = self.live.get(&addr).filter(|_| is_calm);
-        let poisoned = block
-            .filter(|block| block.is_poisoned_by_free)
-            .map(|block| {
-                let (bytes, stream) = (block.bytes, block.stream);
-                with_poison(allocator.driver_mut(), |device| {
-                    device.poison(addr, bytes, stream)
-                })
-            });
+        let block = self.live.get(&addr).filter(|it| it.is_poisoned_by_free);
+        let block = block.filter(|_| self.is_calm(allocator));
+        let poisoned = block.map(|block| {
+            let (bytes, stream) = (whole_words(block.bytes), block.stream);
+            let poison = |device: &mut dyn Poison| device.poison(addr, bytes, stream);
+            with_poison(allocator.driver_mut(), poison)
+        });
         let is_poisoned = poisoned.is_some_and(|done| self.succeeds(done).is_some());
         allocator.free(addr)?;
         if let Some(mut block) = self.live.remove(&addr) {
             block.freed = Arc::clone(stack);
-            let (bytes, block) = (block.bytes, Arc::new(block));
             let rest = Rest {
-                bytes,
-                block,
+                bytes: whole_words(block.bytes),
+                block: Arc::new(block),
                 is_poisoned,
             };
             self.freed.insert(addr, rest);
@@ -190,9 +176,9 @@ impl Hardened {
     /// Checks all freed memory, after the work of all streams. Then it counts as not poisoned any more.
     pub fn check_all<A: Allocator + ?Sized>(&mut self, allocator: &mut A) {
         self.forget_returned(allocator);
-        let has_poison =
-            self.freed.values().any(|rest| rest.is_poisoned) || !self.checks.is_empty();
-        if !has_poison || !self.is_calm(allocator) {
+        let all = self.freed.iter().filter(|(_, rest)| rest.is_poisoned);
+        let all: Vec<(DeviceAddr, Rest)> = all.map(|(&at, rest)| (at, rest.clone())).collect();
+        if all.is_empty() && self.checks.is_empty() || !self.is_calm(allocator) {
             return;
         }
         let device = allocator.driver_mut();
@@ -200,12 +186,7 @@ impl Hardened {
         if self.succeeds(waited).is_none() {
             return;
         }
-        let all: Vec<(DeviceAddr, Rest)> = self
-            .freed
-            .iter()
-            .map(|(&at, rest)| (at, rest.clone()))
-            .collect();
-        for (addr, rest) in all.into_iter().filter(|(_, rest)| rest.is_poisoned) {
+        for (addr, rest) in all {
             self.check(device, addr, &rest, StreamId::DEFAULT, None);
             if self.checks.len() >= MOST_CHECKS {
                 self.report(device);
@@ -220,19 +201,16 @@ impl Hardened {
     pub fn explain(&self, addr: DeviceAddr, used: &Stack) -> Option<String> {
         let around =
             |block: &&Block| block.addr <= addr && addr.offset_from(block.addr) < block.bytes;
-        let what = |block: &Block| match addr.offset_from(block.addr) {
-            0 => format!("an allocation of {} bytes", block.bytes),
-            byte => format!(
-                "byte {byte} of an allocation of {} bytes at {}",
-                block.bytes, block.addr
-            ),
+        let what = |&Block {
+                        addr: start, bytes, ..
+                    }: &Block| match addr.offset_from(start) {
+            0 => format!("an allocation of {bytes} bytes"),
+            byte => format!("byte {byte} of an allocation of {bytes} bytes at {start}"),
         };
         if let Some(block) = self.live.values().find(around) {
             let said = format!("{}, which is in use", what(block));
-            return Some(told(
-                &said,
-                [("used", used), ("allocated", &block.allocated)],
-            ));
+            let stacks = [("used", used), ("allocated", &block.allocated)];
+            return Some(told(&said, stacks));
         }
         let (_, rest) = self.freed.range(..=addr).next_back()?;
         let block = Some(&*rest.block).filter(around)?;
@@ -278,13 +256,11 @@ impl Hardened {
         reused: Option<&Stack>,
     ) {
         let words = rest.bytes / WORD;
-        let submitted = with_poison(device, |device| device.check_poison(addr, words, stream));
+        let check = |device: &mut dyn Poison| device.check_poison(addr, words, stream);
+        let submitted = with_poison(device, check);
         if self.succeeds(submitted).is_some() {
-            self.checks.push(Check {
-                addr,
-                block: Arc::clone(&rest.block),
-                reused: reused.cloned(),
-            });
+            let check = (addr, Arc::clone(&rest.block), reused.cloned());
+            self.checks.push(check);
         }
     }
 
@@ -293,21 +269,15 @@ impl Hardened {
         let checks = std::mem::take(&mut self.checks);
         let found = with_poison(device, |device| device.changes());
         let found = self.succeeds(found).unwrap_or_default();
-        for (check, word) in checks.into_iter().zip(found) {
-            let Some(word) = word else { continue };
-            self.reports += 1;
-            if self.reports > MOST_REPORTS {
+        for ((addr, block, reused), word) in checks.into_iter().zip(found) {
+            let Some(word) = word.filter(|_| self.reports < MOST_REPORTS) else {
                 continue;
-            }
-            let Check {
-                addr,
-                block,
-                reused,
-            } = check;
+            };
+            self.reports += 1;
             let byte = addr.offset(word * WORD).offset_from(block.addr);
+            let Block { addr, bytes, .. } = *block;
             let said = format!(
-                "memory was written after it was freed: first within 8 bytes from byte {byte} of {} bytes at {}",
-                block.bytes, block.addr
+                "memory was written after it was freed: first within 8 bytes from byte {byte} of {bytes} bytes at {addr}"
             );
             let mut stacks = vec![("allocated", &block.allocated), ("freed", &block.freed)];
             stacks.extend(reused.as_ref().map(|reused| ("allocated again", reused)));
@@ -343,6 +313,11 @@ impl Hardened {
             rest.is_poisoned = false;
         }
     }
+}
+
+/// The bytes of the whole words in so many bytes.
+fn whole_words(bytes: u64) -> u64 {
+    bytes / WORD * WORD
 }
 
 /// Calls a device that can poison its memory.

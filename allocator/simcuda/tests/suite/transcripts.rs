@@ -178,7 +178,7 @@ fn performed(case: &str) -> String {
 #[test]
 fn calls_go_as_written() {
     let mut number = 0;
-    recorded::check(|written| {
+    recorded::check("transcripts", |written| {
         let mut now = String::new();
         for case in written.split_inclusive("\n\n") {
             if !case.contains("==") {

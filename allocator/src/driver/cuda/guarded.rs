@@ -7,28 +7,17 @@ use crate::driver::{DeviceAddr, Driver as _, DriverError, HandleKind, Status, Vi
 
 /// Allocations begin at multiples of this many bytes, as those of `cuMemAlloc`.
 const ALIGNMENT: u64 = 512;
-/// The most ranges of freed allocations whose addresses are not used again yet. An access to one of them fails.
+/// The most freed ranges whose addresses are not used again yet. An access to one of them fails.
 const MOST_RETIRED: usize = 1 << 14;
 
-/// The addresses of guarded allocations: each range has one unmapped page before the memory and one behind it.
+/// Where a range of addresses starts, and its bytes: memory in whole pages, and an unmapped page on each side.
+type Range = (DeviceAddr, u64);
+
+/// The ranges of guarded allocations.
 #[derive(Debug, Default)]
 pub(super) struct Guards {
     live: BTreeMap<DeviceAddr, Range>,
     retired: VecDeque<Range>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    start: DeviceAddr,
-    /// Bytes of memory, whole pages.
-    mapped: u64,
-}
-
-impl Range {
-    /// Bytes with the unmapped pages.
-    fn bytes(self, page: u64) -> u64 {
-        self.mapped.saturating_add(2 * page)
-    }
 }
 
 impl CudaDevice {
@@ -45,34 +34,26 @@ impl CudaDevice {
 
     pub(super) fn malloc_guarded(&mut self, bytes: u64) -> Status<DeviceAddr> {
         let page = self.granularity;
-        let mapped = bytes.checked_next_multiple_of(page);
-        let mapped = mapped.ok_or(DriverError::OutOfMemory)?.max(page);
-        let start = self.reserve(
-            Range {
-                start: DeviceAddr::NULL,
-                mapped,
-            }
-            .bytes(page),
-        )?;
-        let range = Range { start, mapped };
-        let memory = start.offset(page);
+        let mapped = bytes.max(1).checked_next_multiple_of(page);
+        let reserved = mapped.and_then(|mapped| mapped.checked_add(2 * page));
+        let reserved = reserved.ok_or(DriverError::OutOfMemory)?;
+        let start = self.reserve(reserved)?;
+        let (memory, mapped) = (start.offset(page), reserved - 2 * page);
         if let Err(error) = self.map_guarded(memory, mapped) {
             // Nothing is mapped, so this succeeds.
-            let _ = self.free_address(start, range.bytes(page));
+            let _ = self.free_address(start, reserved);
             return Err(error);
         }
         let addr = memory.offset((mapped - bytes) / ALIGNMENT * ALIGNMENT);
-        if let Some(guards) = &mut self.guards {
-            guards.live.insert(addr, range);
-        }
+        let guards = self.guards.get_or_insert_default();
+        guards.live.insert(addr, (start, reserved));
         Ok(addr)
     }
 
     /// Maps new memory, which lives as long as its mapping.
     fn map_guarded(&mut self, memory: DeviceAddr, mapped: u64) -> Status {
         let handle = self.create(mapped, HandleKind::FileDescriptor)?;
-        let done = self.map(memory, mapped, handle);
-        let done = done.and_then(|()| {
+        let done = self.map(memory, mapped, handle).and_then(|()| {
             let accessible = self.set_access(memory, mapped);
             accessible.or_else(|error| self.unmap(memory, mapped).and(Err(error)))
         });
@@ -83,23 +64,17 @@ impl CudaDevice {
     /// Waits for all work, as `cuMemFree` does.
     pub(super) fn free_guarded(&mut self, addr: DeviceAddr) -> Status {
         let page = self.granularity;
-        let live = |guards: &Guards| guards.live.get(&addr).copied();
-        let range = self
-            .guards
-            .as_ref()
-            .and_then(live)
-            .ok_or(DriverError::InvalidValue)?;
+        let live = self.guards.as_ref().and_then(|it| it.live.get(&addr));
+        let range = *live.ok_or(DriverError::InvalidValue)?;
         self.synchronize_device()?;
-        self.unmap(range.start.offset(page), range.mapped)?;
-        let Some(guards) = &mut self.guards else {
-            return Ok(());
-        };
+        self.unmap(range.0.offset(page), range.1 - 2 * page)?;
+        let guards = self.guards.get_or_insert_default();
         guards.live.remove(&addr);
         guards.retired.push_back(range);
-        let is_full = guards.retired.len() > MOST_RETIRED;
-        let oldest = is_full.then(|| guards.retired.pop_front()).flatten();
-        oldest.map_or(Ok(()), |oldest| {
-            self.free_address(oldest.start, oldest.bytes(page))
-        })
+        if guards.retired.len() <= MOST_RETIRED {
+            return Ok(());
+        }
+        let oldest = guards.retired.pop_front();
+        oldest.map_or(Ok(()), |(start, bytes)| self.free_address(start, bytes))
     }
 }

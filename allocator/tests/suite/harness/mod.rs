@@ -6,6 +6,7 @@
 pub mod foreseen;
 pub mod ops;
 pub mod recorded;
+pub mod releases;
 pub mod shadow;
 pub mod validator;
 

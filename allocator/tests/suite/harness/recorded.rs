@@ -5,8 +5,6 @@
 use std::fs;
 use std::path::Path;
 
-use coalesce_alloc::release::Release;
-
 /// Compares each file of a folder with what `perform` makes of it.
 ///
 /// # Panics
@@ -30,36 +28,6 @@ pub fn check(name: &str, mut perform: impl FnMut(&str) -> String) {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
-}
-
-/// As [`check`], for files whose cases are paragraphs: a title (`== TITLE`), `release RELEASE...` if it is not the newest, and
-/// the lines that `run` gets. What it returns is indented below, under each release.
-pub fn check_under_releases(name: &str, run: impl Fn(Release, &[&str]) -> String) {
-    let newest = Release::NEWEST.to_string();
-    let performed = |case: &str| {
-        let written = case.lines().filter(|line| !line.starts_with("  "));
-        let mut done: String = written.clone().map(|line| format!("{line}\n")).collect();
-        let releases = written
-            .clone()
-            .find_map(|line| line.strip_prefix("release "));
-        let is_header = |line: &str| {
-            ["#", "==", "release "]
-                .iter()
-                .any(|it| line.starts_with(it))
-        };
-        let lines: Vec<&str> = written.filter(|line| !is_header(line)).collect();
-        let releases = releases.unwrap_or(&newest).split(' ');
-        for release in releases.filter(|_| !lines.is_empty()) {
-            done += &format!("  {release}\n");
-            let outcome = run(release.parse().unwrap(), &lines);
-            done.extend(outcome.lines().map(|line| format!("    {line}\n")));
-        }
-        done
-    };
-    check(name, |text| {
-        let cases: Vec<String> = text.split("\n\n").map(performed).collect();
-        cases.join("\n")
-    });
 }
 
 /// The first line that differs, with the title of its case.

@@ -225,6 +225,11 @@ fn no_verb_lets_hostile_text_through() {
         all.run_ok("replay", &[&[input, "--json"], &small[..]].concat());
         all.run_ok("verify", &[&snapshot]);
         all.run_ok("verify", &[&snapshot, "--json"]);
+        let line = all.run_ok("verify", &[&snapshot, "--submit-nothing"]);
+        assert!(
+            line.chars()
+                .all(|it| it.is_ascii() && !"=<>*/".contains(it))
+        );
         for ending in [".out.csv", ".trace", ".log", ".pickle"] {
             all.run_ok("convert", &[input, &all.path(ending)]);
         }

@@ -2,6 +2,7 @@
 
 COALESCE_TORCH_ALLOC=harden=poison
 COALESCE_TORCH_ALLOC=harden=guard
+COALESCE_TORCH_ALLOC=policy=direct;harden=poison
 """
 
 import torch
@@ -9,7 +10,7 @@ from harness import frames_of_this_file
 
 
 def take():
-    return torch.cuda.caching_allocator_alloc(4096)
+    return torch.cuda.caching_allocator_alloc(4001)
 
 
 def give_back(address):
@@ -30,7 +31,7 @@ said = said_of(block, block)
 assert (
     said
     == """\
-invalid device pointer: B: an allocation of 4096 bytes, which was freed before
+invalid device pointer: B: an allocation of 4001 bytes, which was freed before
   used here:
     give_back
     said_of
@@ -48,7 +49,7 @@ said = said_of(block + 512, block)
 assert (
     said
     == """\
-invalid device pointer: B: byte 512 of an allocation of 4096 bytes at A, which is in use
+invalid device pointer: B: byte 512 of an allocation of 4001 bytes at A, which is in use
   used here:
     give_back
     said_of

@@ -1,5 +1,4 @@
-"""A training that uses its memory rightly, with a second stream and a CUDA graph: nothing is reported,
-and what it computes is the same.
+"""A training that uses its memory rightly, with a second stream and a CUDA graph: nothing is said.
 
 FAKE_MEMORY=1
 COALESCE_TORCH_ALLOC=harden=poison

@@ -43,8 +43,8 @@ def record_history():
 
 
 def frames_of_this_file(text, addresses, file=None):
-    """The text of the mode `harden` with names for its addresses. Of the frames, only the functions of the program are
-    kept, or those of another file."""
+    """The text of the mode `harden` with names for its addresses. Of the frames, only the functions of
+    the program are kept, or those of another file."""
     file = file or sys.modules["__main__"].__file__
     lines = []
     for line in text.splitlines():

@@ -23,25 +23,36 @@ impl Slow {
     }
 }
 
+/// Calls that the device answers at once.
+macro_rules! answered {
+    ($($call:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+        $(fn $call(&mut self, $($argument: $type),*) -> Result<$answer, DriverError> {
+            self.ask(|device| device.$call($($argument),*))
+        })+
+    };
+}
+
 impl Driver for Slow {
+    answered! {
+        memory_info() -> MemoryInfo;
+        last_error() -> ();
+        malloc(bytes: u64) -> DeviceAddr;
+        free(addr: DeviceAddr, bytes: u64) -> ();
+        create_event() -> EventId;
+        record_event(event: EventId, stream: StreamId) -> ();
+        event_is_complete(event: EventId) -> bool;
+        wait_event(stream: StreamId, event: EventId) -> ();
+        synchronize_event(event: EventId) -> ();
+        synchronize_stream(stream: StreamId) -> ();
+        synchronize_device() -> ();
+    }
+
     fn total_memory(&self) -> u64 {
         self.ask(|device| device.total_memory())
     }
 
-    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
-        self.ask(Driver::memory_info)
-    }
-
-    fn last_error(&mut self) -> Result<(), DriverError> {
-        self.ask(Driver::last_error)
-    }
-
     fn granularity(&self) -> u64 {
         self.ask(|device| device.granularity())
-    }
-
-    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        self.ask(|device| device.malloc(bytes))
     }
 
     fn detached_malloc(&mut self, bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
@@ -52,38 +63,6 @@ impl Driver for Slow {
             released.lock().unwrap().recv().unwrap();
             device.lock().unwrap().malloc(bytes)
         })))
-    }
-
-    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.ask(|device| device.free(addr, bytes))
-    }
-
-    fn create_event(&mut self) -> Result<EventId, DriverError> {
-        self.ask(Driver::create_event)
-    }
-
-    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
-        self.ask(|device| device.record_event(event, stream))
-    }
-
-    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
-        self.ask(|device| device.event_is_complete(event))
-    }
-
-    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
-        self.ask(|device| device.wait_event(stream, event))
-    }
-
-    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
-        self.ask(|device| device.synchronize_event(event))
-    }
-
-    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
-        self.ask(|device| device.synchronize_stream(stream))
-    }
-
-    fn synchronize_device(&mut self) -> Result<(), DriverError> {
-        self.ask(Driver::synchronize_device)
     }
 
     fn now_us(&self) -> u64 {

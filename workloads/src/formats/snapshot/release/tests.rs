@@ -59,86 +59,49 @@ fn settings_and_stacks_bound_the_release() {
     assert_eq!(recording.releases().range(), "PyTorch 2.10 or 2.11");
 }
 
+/// What is said of a range, which releases are tried of it, or what a claim leaves of the releases 2.6 to 2.9.
 #[test]
-fn of_the_releases_that_decide_alike_the_newest_is_tried() {
-    let tried = |from: Option<u16>, before: Option<u16>| {
-        let range = range(from, before, ReleaseEvidence::Keys);
-        let tried = range.reproduced().into_iter().map(|one| one.minor);
-        tried.collect::<Vec<_>>()
-    };
-    // The common one comes first.
-    assert_eq!(tried(None, None), [11, 15, 14, 12, 10, 9]);
-    assert_eq!(tried(Some(12), None), [15, 14, 12]);
-    assert_eq!(tried(Some(7), Some(9)), [8]);
-    assert_eq!(tried(None, Some(11)), [10, 9]);
-    assert_eq!(tried(Some(11), Some(12)), [11]);
-    // The nearest, if none is reproduced.
-    assert_eq!(tried(None, Some(3)), [6]);
-    assert_eq!(tried(Some(2), Some(5)), [6]);
-    assert_eq!(tried(Some(40), None), [15]);
+fn ranges_of_releases() {
+    use ReleaseEvidence::{Assumed, Given, Keys, Stacks, Unknown};
+    cases::check("src/formats/snapshot/cases/release-ranges.txt", |line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let minor = |at: usize| words[at].parse().ok();
+        let (from, before) = (minor(1), minor(2));
+        match words[0] {
+            "tried" => {
+                let tried = range(from, before, Keys).reproduced().into_iter();
+                tried.map(|it| format!(" {it}")).collect()
+            }
+            "narrowed" => range(Some(6), Some(10), Keys)
+                .narrowed(from.map(v2), before.map(v2), Stacks)
+                .to_string(),
+            evidence => {
+                let all = [Unknown, Keys, Stacks, Given, Assumed];
+                let evidence = all.into_iter().find(|it| format!("{it:?}") == evidence);
+                range(from, before, evidence.unwrap()).to_string()
+            }
+        }
+    });
+}
+
+#[test]
+fn named_releases() {
     let recording = |releases| Recording {
         written_by: releases,
         ..Recording::default()
     };
     assert_eq!(recording(Releases::default()).release(), v2(11));
     assert_eq!(recording(Releases::since(v2(12))).release(), v2(15));
-}
-
-#[test]
-fn a_range_is_told_with_its_evidence() {
-    let told = |from, before, evidence| range(from, before, evidence).to_string();
-    use ReleaseEvidence::{Assumed, Given, Keys, Stacks, Unknown};
-    for (text, expected) in [
-        (told(None, None, Unknown), "an unknown release of PyTorch"),
-        (
-            told(Some(6), None, Keys),
-            "PyTorch 2.6 or later, from the snapshot's keys",
-        ),
-        (
-            told(None, Some(6), Keys),
-            "PyTorch 2.5 or earlier, from the snapshot's keys",
-        ),
-        (told(Some(6), Some(7), Given), "PyTorch 2.6, as given"),
-        (
-            told(Some(6), Some(8), Stacks),
-            "PyTorch 2.6 or 2.7, from the line numbers in the snapshot's stacks",
-        ),
-        (
-            told(Some(6), Some(9), Assumed),
-            "PyTorch 2.6 to 2.8, the release of the reference",
-        ),
-    ] {
-        assert_eq!(text, expected);
-    }
-    assert_eq!(
-        Releases::REFERENCE.to_string(),
-        "PyTorch 2.15, the release of the reference"
-    );
-    assert_eq!(Releases::given(v2(9)).to_string(), "PyTorch 2.9, as given");
     let named = Releases::named(v2(9));
-    assert_eq!(named.to_string(), "PyTorch 2.9, from the snapshot's keys");
-    assert_eq!(
-        [8, 9, 10].map(|minor| named.contains(v2(minor))),
-        [false, true, false]
-    );
-}
-
-#[test]
-fn a_claim_narrows_a_range_unless_nothing_is_left() {
-    let keys = range(Some(6), Some(10), ReleaseEvidence::Keys);
-    let narrowed = |from: Option<u16>, before: Option<u16>| {
-        let evidence = ReleaseEvidence::Stacks;
-        keys.narrowed(from.map(v2), before.map(v2), evidence)
-    };
-    let stacks = |from, before| range(Some(from), Some(before), ReleaseEvidence::Stacks);
-    assert_eq!(narrowed(Some(7), Some(9)), stacks(7, 9));
-    assert_eq!(narrowed(Some(5), Some(12)), stacks(6, 10));
-    assert_eq!(narrowed(Some(9), None), stacks(9, 10));
-    assert_eq!(narrowed(None, Some(7)), stacks(6, 7));
-    assert_eq!(
-        [narrowed(Some(10), None), narrowed(None, Some(6))],
-        [keys; 2]
-    );
+    let told = [Releases::REFERENCE, Releases::given(v2(9)), named].map(|it| it.to_string());
+    let expected = [
+        "PyTorch 2.15, the release of the reference",
+        "PyTorch 2.9, as given",
+        "PyTorch 2.9, from the snapshot's keys",
+    ];
+    assert_eq!(told, expected);
+    let contained = [8, 9, 10].map(|minor| named.contains(v2(minor)));
+    assert_eq!(contained, [false, true, false]);
     let open = Releases::since(v2(6)).narrowed(None, None, ReleaseEvidence::Unknown);
     assert_eq!(open, Releases::since(v2(6)));
 }
