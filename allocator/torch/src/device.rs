@@ -3,6 +3,7 @@
 mod hardened;
 mod malloc;
 mod pools;
+mod retired;
 mod special;
 
 use std::collections::HashSet;
@@ -20,10 +21,10 @@ use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::{Allocator, MempoolId, PyTorch, WithHistory};
 
 pub use self::malloc::Malloc;
+use self::retired::Retired;
 use crate::conf::Choice;
 use crate::hardened::{Hardened, Stack};
 use crate::opened::OpenedPages;
-use crate::retired::Retired;
 
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;

@@ -55,5 +55,4 @@ pub mod interface;
 pub mod opened;
 mod process;
 pub mod reply;
-mod retired;
 pub mod text;

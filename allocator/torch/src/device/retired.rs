@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use coalesce_alloc::driver::{DeviceAddr, Driver, MemoryHandle, Status};
 use coalesce_alloc::error::Error;
 
-use crate::device::DeviceAllocator;
+use super::DeviceAllocator;
 use crate::failure::guarded;
 
 /// A policy that serves no more requests, and the memory that tensors of earlier requests still use.
