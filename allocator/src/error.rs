@@ -363,18 +363,16 @@ fn significant(value: f64) -> String {
 mod tests {
     use super::*;
 
+    /// Sizes keep their unit up to 1024 of it; numbers are as C++ prints them.
     #[test]
-    fn sizes_keep_their_unit_up_to_1024_of_it() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (1024, "1024 bytes"),
-            (1025, "1.00 KiB"),
-            (1 << 20, "1024.00 KiB"),
-            (1 << 30, "1024.00 MiB"),
-            ((1 << 30) + 1, "1.00 GiB"),
-            (1 << 50, "1048576.00 GiB"),
-        ] {
-            assert_eq!(Size(bytes).to_string(), text);
+    fn sizes_and_numbers_are_printed_as_by_pytorch() {
+        for line in include_str!("cases/printed.txt").lines() {
+            let (value, text) = line.split_once(" => ").unwrap();
+            let found = match value.split_once(' ').unwrap() {
+                ("bytes", bytes) => Size(bytes.parse().unwrap()).to_string(),
+                (_, number) => significant(number.parse().unwrap()),
+            };
+            assert_eq!(found, text, "{value}");
         }
     }
 
@@ -409,34 +407,5 @@ mod tests {
         assert_eq!(error.to_string(), text);
         error.private_free = 0;
         assert!(!error.to_string().contains("private pools"));
-    }
-
-    #[test]
-    fn fractions_print_as_cpp_prints_them() {
-        for (value, text) in [
-            (1.5, "1.5"),
-            (-0.1, "-0.1"),
-            (2.0, "2"),
-            (1.000_001, "1"),
-            (1.234_567_8, "1.23457"),
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (1.0, "1"),
-            (100_000.0, "100000"),
-            (10.0, "10"),
-            (0.000_123_456_78, "0.000123457"),
-            (0.000_1, "0.0001"),
-            (0.000_012_345, "1.2345e-05"),
-            (1e6, "1e+06"),
-            (1.234_567_8e100, "1.23457e+100"),
-            (999_999.5, "1e+06"),
-            (99_999.25, "99999.2"),
-            (123_456.0, "123456"),
-            (-1e-5, "-1e-05"),
-            (f64::NAN, "nan"),
-            (f64::NEG_INFINITY, "-inf"),
-        ] {
-            assert_eq!(significant(value), text);
-        }
     }
 }

@@ -169,10 +169,8 @@ mod tests {
     #[test]
     fn ordinary_values_are_written_as_by_the_library() {
         let value = json!({"a": [1, "é\"\\\n\t", null], "b": {}, "c": []});
-        assert_eq!(
-            line(&value).unwrap(),
-            serde_json::to_string(&value).unwrap()
-        );
+        let found = line(&value).unwrap();
+        assert_eq!(found, serde_json::to_string(&value).unwrap());
         let library = serde_json::to_string_pretty(&value).unwrap();
         assert_eq!(pretty(&value).unwrap(), library + "\n");
     }

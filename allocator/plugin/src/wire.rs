@@ -159,10 +159,8 @@ mod tests {
             request.write(&mut wire).unwrap();
         }
         let mut source = wire.as_slice();
-        assert_eq!(
-            requests.map(|_| Request::read(&mut source).unwrap()),
-            requests
-        );
+        let found = requests.map(|_| Request::read(&mut source).unwrap());
+        assert_eq!(found, requests);
         assert!(Request::read(&mut source).is_err(), "the end");
 
         let replies = [

@@ -234,9 +234,7 @@ mod tests {
         ];
         assert_eq!(entries, expected);
         assert_eq!(traced.stats().num_ooms, 1);
-        assert_eq!(
-            traced.stats().reserved_bytes.all().peak.cast_unsigned(),
-            page
-        );
+        let found = traced.stats().reserved_bytes.all().peak.cast_unsigned();
+        assert_eq!(found, page);
     }
 }

@@ -173,10 +173,8 @@ mod tests {
     #[test]
     fn settings_default_unless_given() {
         assert_eq!(read(""), Ok((true, 4096, None)));
-        assert_eq!(
-            read(" growth: false , chunk:2MiB,limit:1g"),
-            Ok((false, 2 << 20, Some(1 << 30)))
-        );
+        let found = read(" growth: false , chunk:2MiB,limit:1g");
+        assert_eq!(found, Ok((false, 2 << 20, Some(1 << 30))));
     }
 
     #[test]

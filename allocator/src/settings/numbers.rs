@@ -80,73 +80,19 @@ fn number_prefix(text: &str) -> usize {
 mod tests {
     use super::*;
 
+    /// A line is a function, the text that it reads, and what it finds.
     #[test]
-    fn stoull_reads_what_cpp_reads() {
-        for (text, value) in [
-            ("100abc", Some(100)),
-            ("1.9e3", Some(1)),
-            ("-1", Some(u64::MAX)),
-            ("+7", Some(7)),
-            ("18446744073709551615", Some(u64::MAX)),
-            ("18446744073709551616", None),
-            ("abc", None),
-            ("-", None),
-            ("", None),
-        ] {
-            assert_eq!(stoull(text), value, "{text}");
-        }
-    }
-
-    #[test]
-    fn stod_reads_what_cpp_reads() {
-        for (text, value) in [
-            ("0.8", Some(0.8)),
-            (".5x", Some(0.5)),
-            ("1.", Some(1.0)),
-            ("1e-3e", Some(1e-3)),
-            ("2e", Some(2.0)),
-            ("-0.5", Some(-0.5)),
-            ("0e-999", Some(0.0)),
-            ("inf", Some(f64::INFINITY)),
-            ("1e999", None),
-            ("1.5e999", None),
-            ("10e-400", None),
-            ("1e-320", None),
-            (" 5", Some(5.0)),
-            ("5 ", Some(5.0)),
-            ("1e+2", Some(100.0)),
-            ("1e+", Some(1.0)),
-            ("1e-", Some(1.0)),
-            ("1x5", Some(1.0)),
-            ("1.e3", Some(1000.0)),
-            ("-.e3", None),
-            ("e3", None),
-            ("+e3", None),
-            ("12.34e1x", Some(123.4)),
-            ("-.", None),
-            ("-", None),
-            ("", None),
-            (".", None),
-            ("abc", None),
-        ] {
-            assert_eq!(stod(text), value, "{text}");
-        }
-        assert!(stod("nan").unwrap().is_nan());
-    }
-
-    #[test]
-    fn stoi_reads_what_cpp_reads() {
-        for (text, value) in [
-            ("\t64MB", Some(64)),
-            ("-1", Some(-1)),
-            ("2147483647", Some(i32::MAX)),
-            ("2147483648", None),
-            ("-2147483648", Some(i32::MIN)),
-            ("-2147483649", None),
-            ("99999999999999999999", None),
-            ("[", None),
-        ] {
-            assert_eq!(stoi(text), value, "{text}");
+    fn numbers_are_read_as_cpp_reads_them() {
+        for line in include_str!("cases/numbers.txt").lines() {
+            let (call, expected) = line.split_once(" => ").unwrap();
+            let (function, text) = call.split_once(' ').unwrap();
+            let text: String = serde_json::from_str(text).unwrap();
+            let found = match function {
+                "stoull" => format!("{:?}", stoull(&text)),
+                "stoi" => format!("{:?}", stoi(&text)),
+                _ => format!("{:?}", stod(&text)),
+            };
+            assert_eq!(found, expected, "{call}");
         }
     }
 }

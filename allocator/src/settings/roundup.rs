@@ -115,14 +115,10 @@ mod tests {
 
     #[test]
     fn a_list_leaves_gaps_and_its_first_element_covers_lower_ranges() {
-        assert_eq!(
-            parse("[64:8,256:4]"),
-            [8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 0, 0, 0, 0, 0, 0]
-        );
-        assert_eq!(
-            parse("[256:1,512:2,1024:4,>:8]"),
-            [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]
-        );
+        let found = parse("[64:8,256:4]");
+        assert_eq!(found, [8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+        let found = parse("[256:1,512:2,1024:4,>:8]");
+        assert_eq!(found, [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]);
         assert_eq!(parse("[>:2]")[..2], [0, 2]);
         assert_eq!(parse("4"), [4; RANGES]);
     }

@@ -78,10 +78,8 @@ fn a_key_is_accepted_from_its_first_release_to_its_last() {
     for key in &keys::KEYS {
         assert_eq!(keys::Key::named(key.name), Some(key));
         assert!(key.until.is_some() || key.is_accepted(key.since));
-        assert_eq!(
-            key.is_accepted(v2(0)),
-            key.since <= v2(0) && key.until.is_none()
-        );
+        let found = key.is_accepted(v2(0));
+        assert_eq!(found, key.since <= v2(0) && key.until.is_none());
     }
     let bypass = keys::Key::named("roundup_bypass_threshold_mb").unwrap();
     let old = Release {

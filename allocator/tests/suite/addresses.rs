@@ -38,18 +38,12 @@ fn recordings() -> Vec<PathBuf> {
     let other = std::env::var_os("COALESCE_DRIVER_CALLS").map(PathBuf::from);
     let folders = [own].into_iter().chain(other);
     let entries = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let is_table = path.extension().is_some_and(|extension| extension == "csv");
-            is_table
-                && !path
-                    .file_name()
-                    .unwrap()
-                    .as_encoded_bytes()
-                    .starts_with(b"pool-")
-        })
-        .collect();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_of_addresses = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with(".csv") && !name.starts_with("pool-")
+    };
+    let mut paths: Vec<PathBuf> = paths.filter(is_of_addresses).collect();
     paths.sort();
     paths
 }
@@ -131,17 +125,15 @@ fn five_thousand_expandable_segments_find_addresses_below_each_other() {
     // Only one of the streams can have memory at a time.
     for turn in 0.. {
         let stream = StreamId::nth(turn % 2);
-        let tensor = allocator
-            .malloc(100 << 20, stream)
-            .unwrap_or_else(|error| panic!("turn {turn}: {error}"));
-        allocator.free(tensor).unwrap();
+        let tensor = allocator.malloc(100 << 20, stream);
+        allocator
+            .free(tensor.expect("addresses for each turn"))
+            .unwrap();
         if allocator.driver().counts().of(CallKind::Reserve) >= RESERVATIONS {
             break;
         }
-        assert!(
-            u64::from(turn) < 2 * RESERVATIONS,
-            "a reservation for each turn"
-        );
+        let is_in_time = u64::from(turn) < 2 * RESERVATIONS;
+        assert!(is_in_time, "a reservation for each turn");
     }
     allocator.check().unwrap();
     assert_eq!(allocator.stats().num_ooms, 0);

@@ -20,10 +20,8 @@ fn allocator(conf: &str, capacity: u64) -> PyTorch<SimDevice> {
 #[test]
 fn a_malloc_can_be_made_in_two_parts() {
     let mut allocator = allocator("", 64 * MIB);
-    assert_eq!(
-        allocator.malloc_cached(0, STREAM),
-        Ok(Some(DeviceAddr::NULL))
-    );
+    let found = allocator.malloc_cached(0, STREAM);
+    assert_eq!(found, Ok(Some(DeviceAddr::NULL)));
     assert_eq!(allocator.malloc_cached(40 * MIB, STREAM), Ok(None));
     let first = allocator.malloc_uncached(40 * MIB, STREAM, false).unwrap();
     // There is no memory for a second one, until the first is freed.

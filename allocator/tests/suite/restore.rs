@@ -43,16 +43,13 @@ fn step(allocator: &mut Reference, live: &mut Vec<DeviceAddr>, op: &TestOp) -> S
 fn placements(segments: &[SegmentInfo], calls: &[Call]) -> Vec<Placement> {
     let (expandable, plain): (Vec<_>, Vec<_>) = segments.iter().partition(|s| s.is_expandable);
     let place = |bytes: Option<u64>, addr: DeviceAddr| Placement { bytes, addr };
-    let mut all: Vec<Placement> = plain
-        .iter()
-        .map(|s| place(Some(s.total_size()), s.address))
-        .collect();
+    let whole = |s: &&SegmentInfo| place(Some(s.total_size()), s.address);
+    let mut all: Vec<Placement> = plain.iter().map(whole).collect();
     let mut ranges: Vec<&SegmentInfo> = Vec::new();
     for run in expandable {
-        if !ranges
-            .iter()
-            .any(|r| (r.stream, r.kind, r.pool) == (run.stream, run.kind, run.pool))
-        {
+        let of_range =
+            |r: &&SegmentInfo| (r.stream, r.kind, r.pool) == (run.stream, run.kind, run.pool);
+        if !ranges.iter().any(of_range) {
             ranges.push(run);
         }
     }
@@ -76,10 +73,8 @@ fn goes_on_the_same(conf: &str, before: &[TestOp], after: &[TestOp]) -> Result<(
     let segments = original.segments();
     let mut live_too = live.clone();
     original.driver_mut().set_logging(true);
-    let decided: Vec<String> = after
-        .iter()
-        .map(|op| step(&mut original, &mut live, op))
-        .collect();
+    let decided = after.iter().map(|op| step(&mut original, &mut live, op));
+    let decided: Vec<String> = decided.collect();
 
     let mut device = SimDevice::new(&config());
     device.follow_recording(placements(&segments, &original.driver_mut().take_log()));
@@ -124,22 +119,13 @@ fn expandable_segments() {
         stream: StreamId::DEFAULT,
     };
     let free = |victim: usize| TestOp::Free { victim };
-    let before = [
-        malloc(30 * mib),
-        malloc(50 * mib),
-        malloc(90 * mib),
-        malloc(5 * mib),
-        malloc(1000),
-        free(2),            // whole pages in the middle,
-        TestOp::EmptyCache, // which are unmapped: a hole
-        free(1),
-    ];
-    let after = [
-        malloc(25 * mib),
-        malloc(100 * mib),
-        free(0),
-        malloc(200 * mib),
-    ];
+    let mut before = [30 * mib, 50 * mib, 90 * mib, 5 * mib, 1000]
+        .map(malloc)
+        .to_vec();
+    // Whole pages in the middle, which are unmapped: a hole.
+    before.extend([free(2), TestOp::EmptyCache, free(1)]);
+    let [one, two, three] = [25 * mib, 100 * mib, 200 * mib].map(malloc);
+    let after = [one, two, free(0), three];
     goes_on_the_same("expandable_segments:True", &before, &after).unwrap();
 }
 
@@ -161,18 +147,14 @@ fn impossible_states_are_refused() {
     let one = |addr: u64, size: u64| vec![segment(addr, vec![block(addr, size, used)])];
     let two = |first, then| vec![segment(0x10000, vec![first, then])];
     let too_small = BlockInfo::new(DeviceAddr(0x10000), 512, 513, used);
+    let apart = segment(0x10000, vec![block(0x10200, 512, used)]);
+    let free = two(block(0x10000, 512, free), block(0x10200, 512, free));
     let cases = [
         (vec![segment(0x10000, vec![])], "no blocks"),
         (one(0x10000, 100), "100 bytes"),
         (one(0x10001, 512), "multiples of 512"),
-        (
-            vec![segment(0x10000, vec![block(0x10200, 512, used)])],
-            "gap or overlap",
-        ),
-        (
-            two(block(0x10000, 512, free), block(0x10200, 512, free)),
-            "not merged",
-        ),
+        (vec![apart], "gap or overlap"),
+        (free, "not merged"),
         (vec![whole(0x10000), whole(0x10200)], "overlaps"),
         (vec![whole(0)], "null"),
         (one(LAST, 1 << 20), "end of the address space"),
@@ -187,15 +169,9 @@ fn impossible_states_are_refused() {
         assert!(reason.contains(why), "{reason}, expected: {why}");
     }
     // A device that follows no recording places memory elsewhere.
-    let moved = Reference::restore(
-        SimDevice::new(&config()),
-        Settings::default(),
-        &[whole(0x10000)],
-    );
-    assert!(matches!(
-        moved.map(|_| ()),
-        Err(RestoreError::Placed { .. })
-    ));
+    let device = SimDevice::new(&config());
+    let moved = Reference::restore(device, Settings::default(), &[whole(0x10000)]);
+    assert!(matches!(moved.err(), Some(RestoreError::Placed { .. })));
 }
 
 /// Adjacent runs of one range would be one run, and runs consist of whole pages.
@@ -203,6 +179,7 @@ fn impossible_states_are_refused() {
 fn impossible_runs_of_expandable_segments_are_refused() {
     const PAGE: u64 = 20 << 20;
     let base = DeviceAddr(0x200_0000_0000);
+    let used = BlockState::ActiveAllocated;
     let run_at = |offset: u64, bytes: u64| SegmentInfo {
         device: 0,
         address: base.offset(offset),
@@ -210,12 +187,7 @@ fn impossible_runs_of_expandable_segments_are_refused() {
         kind: PoolKind::Large,
         pool: MempoolId::DEFAULT,
         is_expandable: true,
-        blocks: vec![BlockInfo::new(
-            base.offset(offset),
-            bytes,
-            bytes,
-            BlockState::ActiveAllocated,
-        )],
+        blocks: vec![BlockInfo::new(base.offset(offset), bytes, bytes, used)],
     };
     let run = |pages_before: u64, bytes: u64| run_at(pages_before * PAGE, bytes);
     let restore = |runs: &[SegmentInfo]| {
@@ -228,13 +200,11 @@ fn impossible_runs_of_expandable_segments_are_refused() {
         let restored = restore(&[run(0, PAGE), run(last, PAGE)]);
         restored.unwrap().check().unwrap();
     }
+    let beside_pages = run_at(2 * PAGE + 512, PAGE);
     for (runs, why) in [
         ([run(0, PAGE), run(1, PAGE)], "begins where the run before"),
         ([run(0, PAGE), run(2, PAGE + 512)], "not whole pages"),
-        (
-            [run(0, PAGE), run_at(2 * PAGE + 512, PAGE)],
-            "not whole pages",
-        ),
+        ([run(0, PAGE), beside_pages], "not whole pages"),
         ([run(0, PAGE), run(pages - 1, 2 * PAGE)], "not whole pages"),
         ([run(0, PAGE), run(1 << 10, PAGE)], "not whole pages"),
     ] {
@@ -244,15 +214,9 @@ fn impossible_runs_of_expandable_segments_are_refused() {
     let mut below = run(0, PAGE);
     below.address = DeviceAddr(base.0 - PAGE);
     below.blocks[0].address = below.address;
-    let recorded = below.address;
+    let (recorded, placed) = (below.address, base);
     let error = restore(&[below]).map(drop).unwrap_err();
-    assert_eq!(
-        error,
-        RestoreError::Placed {
-            recorded,
-            placed: base
-        }
-    );
+    assert_eq!(error, RestoreError::Placed { recorded, placed });
 }
 
 /// Memory that another stream may still use is not reused until the device reports the stream
@@ -279,11 +243,8 @@ fn blocks_pending_free_wait_for_their_streams() {
         assert_eq!(peaks.all().peak, peaks.all().current);
         assert!(peaks.all().current > 0);
     }
-    assert_eq!(
-        restored.free(pending),
-        Err(Error::InvalidPointer(pending)),
-        "already freed"
-    );
+    let again = restored.free(pending);
+    assert_eq!(again, Err(Error::InvalidPointer(pending)), "already freed");
     assert_ne!(malloc(&mut restored), pending);
     restored.driver_mut().streams_mut().complete_all();
     assert_eq!(malloc(&mut restored), pending);

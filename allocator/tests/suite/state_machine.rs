@@ -244,18 +244,12 @@ impl System {
             self.shadow.malloc(addr, bytes, stream, None, device);
         }
         let RestoredPool { freed, allocated } = restored?;
-        assert_eq!(
-            freed.into_iter().collect::<BTreeSet<_>>(),
-            addresses(&before)
-        );
-        assert_eq!(
-            allocated.into_iter().collect::<BTreeSet<_>>(),
-            addresses(&after)
-        );
-        assert_eq!(
-            checkpoint.allocated().collect::<BTreeSet<_>>(),
-            addresses(&after)
-        );
+        let found = freed.into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(found, addresses(&before));
+        let found = allocated.into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(found, addresses(&after));
+        let found = checkpoint.allocated().collect::<BTreeSet<_>>();
+        assert_eq!(found, addresses(&after));
         let expected = addresses(&after).into_iter().collect();
         assert!(self.allocator.pool_live_allocations_are(pool, &expected)?);
         Ok(())

@@ -45,10 +45,8 @@ mod tests {
     fn one_key_changes() {
         let conf =
             "max_split_size_mb:64, roundup_power2_divisions:[256:1,>:2],expandable_segments:True";
-        assert_eq!(
-            without(conf, &["roundup_power2_divisions"]),
-            "max_split_size_mb:64,expandable_segments:True"
-        );
+        let found = without(conf, &["roundup_power2_divisions"]);
+        assert_eq!(found, "max_split_size_mb:64,expandable_segments:True");
         assert_eq!(
             with(conf, "max_split_size_mb", "128"),
             "roundup_power2_divisions:[256:1,>:2],expandable_segments:True,max_split_size_mb:128"

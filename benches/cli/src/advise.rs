@@ -327,10 +327,8 @@ mod tests {
         assert_eq!(written, [folder.path().join("good")]);
         files.write(&good, |_| anyhow::bail!("too late"));
         let error = files.ended().unwrap_err();
-        assert!(
-            format!("{error:#}").starts_with("cannot write "),
-            "{error:#}"
-        );
+        let is_told = format!("{error:#}").starts_with("cannot write ");
+        assert!(is_told, "{error:#}");
         let mut files = Files::checked([&good]);
         files.write(&good, |_| Ok(()));
         assert!(files.ended().is_ok());

@@ -377,17 +377,13 @@ mod tests {
             .clone()
             .started_with("max_split_size:1")
             .unwrap_err();
-        assert_eq!(
-            hint(&anyhow::Error::from(unknown).context("--conf")),
-            " (did you mean 'max_split_size_mb'?)"
-        );
+        let found = hint(&anyhow::Error::from(unknown).context("--conf"));
+        assert_eq!(found, " (did you mean 'max_split_size_mb'?)");
         let number = of_reference
             .started_with("max_split_size_mb:x")
             .unwrap_err();
-        assert_eq!(
-            hint(&anyhow::Error::from(number)),
-            " (a value is not a number)"
-        );
+        let found = hint(&anyhow::Error::from(number));
+        assert_eq!(found, " (a value is not a number)");
         assert_eq!(hint(&anyhow::anyhow!("stoix")), "");
     }
 }

@@ -105,10 +105,8 @@ mod tests {
     #[test]
     fn what_lacks_memory_is_left_out_and_other_errors_end_the_measurement() {
         assert_eq!(unless_short(Ok(7), "it").unwrap(), 7);
-        assert_eq!(
-            unless_short::<u64>(Err(DriverError::OutOfMemory), "it").unwrap(),
-            0
-        );
+        let found = unless_short::<u64>(Err(DriverError::OutOfMemory), "it").unwrap();
+        assert_eq!(found, 0);
         let failed = unless_short::<u64>(Err(DriverError::InvalidValue), "it").unwrap_err();
         assert_eq!(format!("{failed:#}"), "the device failed: invalid argument");
     }

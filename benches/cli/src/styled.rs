@@ -49,9 +49,7 @@ mod tests {
         let red = "\u{1b}[31mred\u{1b}[0m\n";
         let text = Styled::plain(red).and(red).and_styled(BOLD, red);
         let shown = "\\u{1b}[31mred\\u{1b}[0m\n";
-        assert_eq!(
-            text.as_str(),
-            format!("{shown}{shown}\u{1b}[1m{shown}\u{1b}[0m")
-        );
+        let expected = format!("{shown}{shown}\u{1b}[1m{shown}\u{1b}[0m");
+        assert_eq!(text.as_str(), expected);
     }
 }

@@ -263,10 +263,8 @@ mod tests {
             assert_eq!(found, Some(104 * MIB));
         }
         let all = |_| anyhow::Ok(true);
-        assert_eq!(
-            fails_above(100 * MIB, 200 * MIB, Jobs::ONE, &all).unwrap(),
-            None
-        );
+        let shown = fails_above(100 * MIB, 200 * MIB, Jobs::ONE, &all).unwrap();
+        assert_eq!(shown, None);
     }
 
     #[test]
@@ -300,10 +298,8 @@ mod tests {
         let unknown = [10 * page, 10 * page + 1, 19 * page, 19 * page + 1];
         let unknown = unknown.map(|bytes| bracket.contains(bytes));
         assert_eq!(unknown, [false, true, true, false]);
-        assert_eq!(
-            (bracket.at_least(), bracket.suffices()),
-            (11 * page, 20 * page)
-        );
+        let found = (bracket.at_least(), bracket.suffices());
+        assert_eq!(found, (11 * page, 20 * page));
     }
 
     #[test]

@@ -129,10 +129,8 @@ mod tests {
     #[test]
     fn there_are_no_more_threads_than_items_and_at_least_one() {
         let four = Jobs::of(NonZeroUsize::new(4));
-        assert_eq!(
-            [0, 1, 3, 4, 5].map(|items| four.threads(items)),
-            [1, 1, 3, 4, 4]
-        );
+        let found = [0, 1, 3, 4, 5].map(|items| four.threads(items));
+        assert_eq!(found, [1, 1, 3, 4, 4]);
         assert_eq!(Jobs::ONE.threads(9), 1);
     }
 }

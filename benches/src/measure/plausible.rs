@@ -45,10 +45,8 @@ mod tests {
         };
         assert!(checked(MOST_REQUESTED).is_ok());
         let error = checked(MOST_REQUESTED + 1).unwrap_err().to_string();
-        assert!(
-            error.starts_with("large: live requests reach 16.00 TiB"),
-            "{error}"
-        );
+        let is_told = error.starts_with("large: live requests reach 16.00 TiB");
+        assert!(is_told, "{error}");
         assert!(error.contains("event 2 is the first above"), "{error}");
     }
 }

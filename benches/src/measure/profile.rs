@@ -135,6 +135,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_workloads::cases;
+
     use super::*;
 
     #[test]
@@ -164,20 +166,11 @@ mod tests {
 
     #[test]
     fn invalid_profiles_are_rejected() {
-        for (text, words) in [
-            ("source = ''", "calls"),
-            (
-                "source = ''\n[calls]\nmaloc = { ns = 1 }",
-                "did you mean 'malloc'",
-            ),
-            ("source = ''\n[calls]\nmalloc = { us = 1 }", "line 3"),
-            ("source = ''\n[calls]\nmalloc = { ns = -1 }", "line 3"),
-            ("source = ''\n[calls]\n[clearing]\nns = 1", "line 4"),
-        ] {
-            let error = format!("{:#}", Profile::parse("x", text).unwrap_err());
-            assert!(error.contains(words), "no '{words}' in: {error}");
-        }
+        cases::check("src/measure/cases/not-profiles.txt", |text| {
+            format!("{:#}", Profile::parse("x", text).unwrap_err())
+        });
     }
+
     #[test]
     fn a_file_is_relative_to_the_folder_and_calls_may_be_left_out() {
         let folder = tempfile::tempdir().unwrap();

@@ -299,10 +299,8 @@ mod tests {
             written
         };
         let of_folder = error(folder.path());
-        assert_eq!(
-            of_folder,
-            format!("cannot write {}", printable::path(folder.path()))
-        );
+        let expected = format!("cannot write {}", printable::path(folder.path()));
+        assert_eq!(of_folder, expected);
         let file = folder.path().join("kept");
         fs::write(&file, "old").unwrap();
         error(&file.join("below"));
@@ -347,10 +345,8 @@ mod tests {
                 .to_owned()
         };
         let short = beside("results.csv");
-        assert!(
-            short.starts_with("results.csv.") && short.ends_with(".unfinished"),
-            "{short}"
-        );
+        let is_named = short.starts_with("results.csv.") && short.ends_with(".unfinished");
+        assert!(is_named, "{short}");
         let long = beside(&format!("{}{}", "x".repeat(40), "y".repeat(200)));
         assert!(long.starts_with(&format!("{}.", "x".repeat(40))), "{long}");
         assert_eq!(folder_of(Path::new("a/b")), Path::new("a"));
@@ -385,9 +381,7 @@ mod tests {
         assert_eq!(dates.max().as_deref(), Some(name));
         let traces = traces(None).unwrap();
         assert!(traces.ends_with("workloads/traces") && traces.is_dir());
-        assert_eq!(
-            super::traces(Some(Path::new("given"))).unwrap(),
-            Path::new("given")
-        );
+        let found = super::traces(Some(Path::new("given"))).unwrap();
+        assert_eq!(found, Path::new("given"));
     }
 }

@@ -121,6 +121,8 @@ fn unbeaten(own: &[&Row], rows: &[Row], aside: Option<&str>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_workloads::cases;
+
     use super::*;
     use crate::measure::record;
     use crate::measure::results;
@@ -152,37 +154,9 @@ mod tests {
 
     #[test]
     fn marks_that_name_no_figure_are_errors() {
-        for (text, words) in [
-            ("<!-- = policies.csv", "without an end"),
-            (
-                "<!-- = policies.csv tlsf/default better -->7",
-                "has no '<!-- = -->'",
-            ),
-            ("<!-- = policies.csv --><!-- = -->", "expected a table"),
-            (
-                "<!-- = policies.csv tlsf/defalt better --><!-- = -->",
-                "no such column",
-            ),
-            (
-                "<!-- = policies.csv tlsf/default beter --><!-- = -->",
-                "no figure of this name",
-            ),
-            (
-                "<!-- = policies.csv tlsf/default overhead --><!-- = -->",
-                "does not have",
-            ),
-            (
-                "<!-- = waste.csv quilt mean public --><!-- = -->",
-                "no such set",
-            ),
-            (
-                "<!-- = waste.csv quilts mean pools --><!-- = -->",
-                "no such set or policy",
-            ),
-        ] {
-            let error = spliced(text).unwrap_err();
-            assert!(error.contains(words), "no '{words}' in: {error}");
-        }
+        cases::check("src/report/cases/not-figures.txt", |text| {
+            spliced(text).unwrap_err()
+        });
         assert_eq!(spliced("no figure").as_deref(), Ok("no figure"));
     }
 }

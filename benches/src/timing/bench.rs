@@ -299,10 +299,8 @@ mod tests {
         );
         assert_eq!((all.rows.len(), all.latencies.len()), (4, 0));
         let failed = run(Device::Sim(None), &over, |_| bail!("the disk is full"));
-        assert_eq!(
-            failed.map(|_| ()).unwrap_err().to_string(),
-            "the disk is full"
-        );
+        let found = failed.map(|_| ()).unwrap_err().to_string();
+        assert_eq!(found, "the disk is full");
     }
 
     /// Fails every request for memory.

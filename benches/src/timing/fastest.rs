@@ -106,10 +106,8 @@ mod tests {
         let mut allocator = PyTorch::new(device, Settings::default());
         let mut slots = walk.slots();
         let mut fastest = Fastest::of(&walk);
-        assert_eq!(
-            OPERATIONS * fastest.yardstick.len(),
-            2 * walk.pairs() as usize
-        );
+        let found = OPERATIONS * fastest.yardstick.len();
+        assert_eq!(found, 2 * walk.pairs() as usize);
         let mut settled = 0;
         for walks in 1..=5 {
             let before = fastest.clone();

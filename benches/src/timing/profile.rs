@@ -139,9 +139,7 @@ mod tests {
         assert_eq!(scaled.costs.clearing, clearing);
         assert_eq!(scaled.costs.contention_percent, 20);
         let table = table(&samples);
-        assert!(
-            table.ends_with("map,16777216,3,2600,2600,2600,2600\n"),
-            "{table}"
-        );
+        let is_last = table.ends_with("map,16777216,3,2600,2600,2600,2600\n");
+        assert!(is_last, "{table}");
     }
 }

@@ -62,68 +62,40 @@ fn ratio(measured: f64, modelled: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_workloads::cases;
+
     use super::*;
 
-    fn row(policy: &str, call: CallKind, modelled_ns: u64, measured_ns: u64) -> Row {
-        Row {
-            policy: policy.to_owned(),
-            call: call.name(),
-            modelled_ns,
-            measured_ns,
-            ..Row::default()
-        }
-    }
-
+    /// A case is runs: the policy, the call, its modelled and its measured time, and how many requests failed. What is
+    /// found is the calls that have a factor.
     #[test]
     fn a_factor_is_the_median_of_the_runs_that_have_times() {
-        let failed = Row {
-            ooms: 1,
-            ..row("pytorch", CallKind::Malloc, 10, 8000)
-        };
-        let of_pytorch = [
-            row("pytorch", CallKind::Malloc, 100, 150),
-            row("pytorch", CallKind::Malloc, 300, 600),
-            row("pytorch", CallKind::Malloc, 10, 9000),
-            row("pytorch", CallKind::Malloc, 0, 5),
-            failed,
-            row("pytorch", CallKind::Free, 10, 0),
-            row("pytorch", CallKind::PoolFree, 1, 9),
-        ];
-        // The pages of the pool are part of its calls.
-        let of_pool = [
-            row("pytorch", CallKind::Create, 100, 50),
-            row("cuda_async", CallKind::Create, 400, 0),
-            row("cuda_async", CallKind::PoolMalloc, 1000, 700),
-            row("cuda_async", CallKind::PoolFree, 100, 300),
-        ];
-        // The modelled time of the pages exceeds the measured time of the calls, so no factor is derived.
-        let of_pages = [
-            row("cuda_async", CallKind::Map, 100, 0),
-            row("cuda_async", CallKind::PoolMalloc, 10, 100),
-        ];
-        let without_time = [
-            row("pytorch", CallKind::Map, 4, 6),
-            row("cuda_async", CallKind::Map, 100, 1),
-            row("cuda_async", CallKind::PoolMalloc, 0, 200),
-        ];
-        for (rows, expected) in [
-            (&of_pytorch[..], &[(CallKind::Malloc, 2.0)][..]),
-            (
-                &of_pool,
-                &[
-                    (CallKind::Create, 0.5),
-                    (CallKind::PoolMalloc, 0.5),
-                    (CallKind::PoolFree, 3.0),
-                ],
-            ),
-            (&of_pages, &[]),
-            (&without_time, &[(CallKind::Map, 1.5)]),
-        ] {
-            let mut all = [1.0; CallKind::COUNT];
-            for &(kind, factor) in expected {
-                all[kind as usize] = factor;
+        cases::check("src/timing/cases/factors.txt", |runs| {
+            let rows = runs.lines().map(|run| {
+                let mut words = run.split(' ');
+                let mut next = || words.next().unwrap();
+                let policy = next().to_owned();
+                let call = CallKind::named(next()).unwrap().name();
+                let [modelled_ns, measured_ns, ooms] = [(); 3].map(|()| next().parse().unwrap());
+                Row {
+                    policy,
+                    call,
+                    modelled_ns,
+                    measured_ns,
+                    ooms,
+                    ..Row::default()
+                }
+            });
+            let factors = factors(&rows.collect::<Vec<_>>());
+            let all = CallKind::ALL.map(|kind| (kind.name(), factors[kind as usize]));
+            let derived = all.into_iter().filter(|(_, factor)| *factor != 1.0);
+            let derived = derived.map(|(call, factor)| format!("{call} {factor}"));
+            let text = derived.collect::<Vec<_>>().join(", ");
+            if text.is_empty() {
+                "none".to_owned()
+            } else {
+                text
             }
-            assert_eq!(factors(rows), all);
-        }
+        });
     }
 }

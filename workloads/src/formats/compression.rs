@@ -216,44 +216,21 @@ pub fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases;
     use crate::formats::source::Source;
 
+    /// A case is the bytes in hexadecimal.
     #[test]
     fn the_first_bytes_tell_the_format() {
-        use Compression::{Gzip, Xz, Zip, Zstd};
-
-        let found = |start: &[u8]| Compression::of(start);
-        assert_eq!(found(b"\x1f\x8b"), Some(Gzip));
-        assert_eq!(found(b"\xfd7zXZ\0rest"), Some(Xz));
-        assert_eq!(found(b"PK\x03\x04rest"), Some(Zip));
-        for start in [
-            b"\x28\xb5\x2f\xfd",
-            b"\x50\x2a\x4d\x18",
-            b"\x5f\x2a\x4d\x18",
-        ] {
-            assert_eq!(found(start), Some(Zstd));
-        }
-        for start in [
-            &b""[..],
-            b"\x1f",
-            b"\x1f\x8c\x08",
-            b"\xfd7zXZ",
-            b"\xfd7zXZ\x01",
-            b"\x28\xb5\x2f",
-            b"\x4f\x2a\x4d\x18",
-            b"\x60\x2a\x4d\x18",
-            b" \x1f\x8b",
-        ] {
-            assert_eq!(found(start), None, "{}", start.escape_ascii());
-        }
-        let told = [Gzip, Xz, Zstd, Zip].map(|format| (format.tool(), format.most_expansion()));
-        let expected = [
-            ("gunzip", 64),
-            ("unxz", 256),
-            ("unzstd", 256),
-            ("unzip", 64),
-        ];
-        assert_eq!(told, expected);
+        cases::check("src/formats/cases/compressed.txt", |bytes| {
+            let bytes = bytes.split_whitespace();
+            let bytes = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap());
+            let Some(format) = Compression::of(&bytes.collect::<Vec<_>>()) else {
+                return "unknown".to_owned();
+            };
+            let (tool, most) = (format.tool(), format.most_expansion());
+            format!("{format:?}, {tool}, at most {most} times")
+        });
     }
 
     #[test]

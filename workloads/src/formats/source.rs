@@ -209,21 +209,14 @@ mod tests {
         assert_eq!(Source::named("-"), Source::StandardInput);
         let file = Source::named("./-");
         assert_eq!(file, Source::File("./-".into()));
-        assert_eq!(
-            Source::from("-"),
-            Source::File("-".into()),
-            "a path is no name"
-        );
-        assert_eq!(
-            [file.path(), Source::StandardInput.path()],
-            [Path::new("./-"), Path::new("standard input")]
-        );
+        let found = Source::from("-");
+        assert_eq!(found, Source::File("-".into()), "a path is no name");
+        let found = [file.path(), Source::StandardInput.path()];
+        assert_eq!(found, [Path::new("./-"), Path::new("standard input")]);
         assert_eq!(memory(b"abc").to_string(), "a\\u{1b}");
         let origin = Origin::of(memory(b"abc")).unwrap();
-        assert_eq!(
-            format!("{origin:?} {:?}", Bytes::from(vec![1, 2])),
-            r#"Memory("a\u{1b}", 3 bytes) 2 bytes"#
-        );
+        let found = format!("{origin:?} {:?}", Bytes::from(vec![1, 2]));
+        assert_eq!(found, r#"Memory("a\u{1b}", 3 bytes) 2 bytes"#);
         assert_eq!(origin.path(), Path::new("a\u{1b}"));
     }
 

@@ -29,10 +29,8 @@ fn check(bytes: &[u8], file: &Scratch) {
     let mut written = Vec::new();
     binary::write(&opened, opened.header(), &mut written).expect("it was read before");
     let again = binary::open(file.holding(&written)).expect("what was written is a trace");
-    assert_eq!(
-        operations(&again).expect("what was written is a trace"),
-        expected
-    );
+    let found = operations(&again).expect("what was written is a trace");
+    assert_eq!(found, expected);
     // What is written of one device of several does not list the others.
     if opened.devices().is_empty() {
         assert_eq!(again.header(), opened.header());

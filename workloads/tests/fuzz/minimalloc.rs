@@ -25,10 +25,8 @@ fn check(bytes: &[u8], file: &Scratch) {
     let mut written = Vec::new();
     minimalloc::write(&instance, None, &mut written).expect("a vector takes all");
     let path = file.holding(&written);
-    assert_eq!(
-        minimalloc::read(path).expect("what was written is an instance"),
-        instance
-    );
+    let found = minimalloc::read(path).expect("what was written is an instance");
+    assert_eq!(found, instance);
     let again = InstanceFile::open(path).expect("what was written is an instance");
     let read = operations(&again).expect("it is in memory");
     assert_eq!(read, operations(&opened).expect("it is in memory"));

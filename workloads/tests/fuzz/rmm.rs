@@ -25,10 +25,8 @@ fn check(bytes: &[u8], file: &Scratch) {
         "an RMM log can hold all operations of an RMM log"
     );
     let again = RmmLog::open(file.holding(&written)).expect("what was written is a log");
-    assert_eq!(
-        operations(&again).expect("what was written is a log"),
-        expected
-    );
+    let found = operations(&again).expect("what was written is a log");
+    assert_eq!(found, expected);
 }
 
 targets!(".log", examples(EXAMPLES));

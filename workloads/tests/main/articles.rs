@@ -58,10 +58,8 @@ fn gradient_accumulation_mistakes_cost_memory() {
     let never_cleared = peak("grad_accumulation_never_cleared", "");
     let zeroed = peak("grad_accumulation_zeroed_in_place", "");
     assert_eq!(zeroed, never_cleared);
-    assert!(
-        correct.0 == zeroed.0 && correct.1 < zeroed.1,
-        "{correct:?} {zeroed:?}"
-    );
+    let is_right = correct.0 == zeroed.0 && correct.1 < zeroed.1;
+    assert!(is_right, "{correct:?} {zeroed:?}");
     for (steps, outputs) in [(4, 15), (8, 31)] {
         let (requested, _) = peak(
             "grad_accumulation_outputs_kept",

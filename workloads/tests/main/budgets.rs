@@ -85,10 +85,8 @@ fn streams_and_pools_have_limits() {
         let lines = (2..count + 2).map(|n| format!("1,0,allocate,{n:x},1,{n:x}\n"));
         "Thread,Time,Action,Pointer,Size,Stream\n".to_owned() + &lines.collect::<String>()
     };
-    assert_eq!(
-        read_once("few-streams.log", log(MOST_STREAMS).as_bytes()),
-        Ok(MOST_STREAMS as u64)
-    );
+    let found = read_once("few-streams.log", log(MOST_STREAMS).as_bytes());
+    assert_eq!(found, Ok(MOST_STREAMS as u64));
     for (name, text, words) in [
         (
             "streams.log",
@@ -109,10 +107,8 @@ fn streams_and_pools_have_limits() {
         assert_contains(&read_once(name, text.as_bytes()).unwrap_err(), words);
     }
     let many = lines(&streams, MOST_STREAMS);
-    assert_eq!(
-        read_once("few-streams.csv", many.as_bytes()),
-        Ok(2 * MOST_STREAMS as u64)
-    );
+    let found = read_once("few-streams.csv", many.as_bytes());
+    assert_eq!(found, Ok(2 * MOST_STREAMS as u64));
 }
 
 /// Such a file is small, and its segments are not.

@@ -47,10 +47,8 @@ fn first_oom_reports_free_memory_and_its_largest_block() {
     let tally = replay(article().as_ref(), &mut allocator, &mut at_peak).unwrap();
     let first = tally.first_oom.unwrap();
     // Two segments of 20 MiB, each with every other 4 MiB free: 2 + 3 blocks, none adjacent.
-    assert_eq!(
-        (first.free_bytes, first.largest_free_bytes),
-        (20 << 20, 4 << 20)
-    );
+    let found = (first.free_bytes, first.largest_free_bytes);
+    assert_eq!(found, (20 << 20, 4 << 20));
     assert_eq!(first.shatter(), Some(0.8));
     assert_eq!(
         at_peak.inactive_split_bytes,

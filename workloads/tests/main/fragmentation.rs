@@ -94,18 +94,12 @@ fn churn_stays_below_its_caps_with_sizes_of_every_magnitude() {
         })
         .unwrap();
     assert!((1_000_000..=1_000_400).contains(&events), "{events}");
-    assert!(
-        most.0 > cap_bytes * 9 / 10 && most.1 == cap_blocks,
-        "{most:?}"
-    );
-    assert!(
-        of_bits[1..].iter().all(|&count| count > 15_000),
-        "{of_bits:?}"
-    );
-    assert!(
-        of_stream.iter().all(|&count| count > 150_000),
-        "{of_stream:?}"
-    );
+    let are_reached = most.0 > cap_bytes * 9 / 10 && most.1 == cap_blocks;
+    assert!(are_reached, "{most:?}");
+    let are_spread = of_bits[1..].iter().all(|&count| count > 15_000);
+    assert!(are_spread, "{of_bits:?}");
+    let are_spread = of_stream.iter().all(|&count| count > 150_000);
+    assert!(are_spread, "{of_stream:?}");
 }
 
 /// Robson's bound holds for any allocator that cannot move blocks, against a program that knows their
@@ -139,11 +133,8 @@ fn adversary_reaches_robsons_bound() {
             assert_eq!(measures.peak_requested_bytes, adversary.live_bytes);
             let peak = measures.peak_reserved_bytes;
             assert!(peak >= bound_bytes);
-            assert_eq!(
-                (peak / MIB, times_live(peak)),
-                (mib, ratio),
-                "{name} '{conf}'"
-            );
+            let found = (peak / MIB, times_live(peak));
+            assert_eq!(found, (mib, ratio), "{name} '{conf}'");
         }
         // Rounded up to a page: 2 MiB in the small pool, 20 MiB in the large one.
         let page = if name == "adversary" {

@@ -145,10 +145,8 @@ fn both_timelines_have_the_amounts_by_category() {
             .iter()
             .map(|one| (&*one.name, one.bytes))
             .collect();
-        assert_eq!(
-            of,
-            [("parameters", 64), ("activations", 32), ("unknown", 5)]
-        );
+        let expected = [("parameters", 64), ("activations", 32), ("unknown", 5)];
+        assert_eq!(of, expected);
     }
 }
 

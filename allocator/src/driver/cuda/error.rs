@@ -143,9 +143,7 @@ mod tests {
             text: None,
         };
         let expected = "cuMemAlloc_v2: error 9999, unknown to the driver";
-        assert_eq!(
-            DriverError::from(error),
-            DriverError::Failed(expected.to_owned())
-        );
+        let found = DriverError::from(error);
+        assert_eq!(found, DriverError::Failed(expected.to_owned()));
     }
 }

@@ -323,10 +323,8 @@ mod tests {
         assert_eq!(place(&mut up, 2), 8 * MIB);
 
         let mut down = AddressSpace::new(AddressPolicy::Down, Some(100 * MIB));
-        assert_eq!(
-            (place(&mut down, 2), place(&mut down, 4)),
-            (98 * MIB, 94 * MIB)
-        );
+        let found = (place(&mut down, 2), place(&mut down, 4));
+        assert_eq!(found, (98 * MIB, 94 * MIB));
     }
 
     #[test]
@@ -349,11 +347,8 @@ mod tests {
         for i in [0, 2, 1] {
             space.free(DeviceAddr(starts[i]), 2 * MIB);
         }
-        assert_eq!(
-            place(&mut space, 8),
-            10 * MIB,
-            "the 6 MiB below are too small"
-        );
+        let found = place(&mut space, 8);
+        assert_eq!(found, 10 * MIB, "the 6 MiB below are too small");
         assert_eq!(place(&mut space, 6), 2 * MIB, "three ranges were joined");
     }
 
@@ -365,10 +360,8 @@ mod tests {
             addr: DeviceAddr(addr),
         };
         space.follow([at(Some(2 * MIB), 7 * MIB), at(None, 3 * MIB)]);
-        assert!(
-            space.place(4 * MIB).is_err(),
-            "the recording has 2 MiB next"
-        );
+        let is_refused = space.place(4 * MIB).is_err();
+        assert!(is_refused, "the recording has 2 MiB next");
         assert_eq!(place(&mut space, 2), 7 * MIB);
         assert_eq!(place(&mut space, 4), 3 * MIB);
         assert_eq!(space.left_of_recording(), 0);
@@ -390,10 +383,8 @@ mod tests {
         let mut space = AddressSpace::new(AddressPolicy::Up, None);
         let bytes = Some(u64::MAX);
         space.follow([Placement { bytes, ..at(MIB) }]);
-        assert!(
-            space.place(2 * MIB).is_err(),
-            "more bytes than can be rounded up"
-        );
+        let is_refused = space.place(2 * MIB).is_err();
+        assert!(is_refused, "more bytes than can be rounded up");
         let mut space = AddressSpace::new(AddressPolicy::Up, None);
         space.follow([at(8 * MIB), at(8 * MIB)]);
         assert_eq!(place(&mut space, 2), 8 * MIB);

@@ -284,10 +284,8 @@ mod tests {
         streams.complete(stream, u64::MAX);
         assert_eq!(state(&streams), [true; 3]);
         assert!(streams.all_complete());
-        assert_eq!(
-            streams.is_complete(EventId(9)),
-            Err(DriverError::InvalidValue)
-        );
+        let found = streams.is_complete(EventId(9));
+        assert_eq!(found, Err(DriverError::InvalidValue));
     }
 
     #[test]
@@ -311,15 +309,11 @@ mod tests {
         streams.wait(b, event).unwrap();
         streams.record(event, b).unwrap();
         streams.submit(kernel(c, 199));
-        assert_eq!(
-            [a, b].map(|stream| streams.progress(stream)),
-            [(3, 2), (1, 0)]
-        );
+        let found = [a, b].map(|stream| streams.progress(stream));
+        assert_eq!(found, [(3, 2), (1, 0)]);
         streams.submit(kernel(c, 200));
-        assert_eq!(
-            [a, b].map(|stream| streams.progress(stream)),
-            [(3, 3), (1, 1)]
-        );
+        let found = [a, b].map(|stream| streams.progress(stream));
+        assert_eq!(found, [(3, 3), (1, 1)]);
         streams.drain(c);
         streams.record(event, c).unwrap();
         assert!(streams.is_complete(event).unwrap(), "waited for");
@@ -348,18 +342,13 @@ mod tests {
         streams.record(events[1], b).unwrap();
         streams.wait(b, events[0]).unwrap();
         streams.complete(b, 1);
-        assert_eq!(
-            streams.progress(a),
-            (1, 0),
-            "that event was before the wait"
-        );
+        let found = streams.progress(a);
+        assert_eq!(found, (1, 0), "that event was before the wait");
         streams.record(events[1], b).unwrap();
         streams.wait(c, events[1]).unwrap();
         streams.record(events[2], c).unwrap();
         streams.complete(c, 1);
-        assert_eq!(
-            [a, b].map(|stream| streams.progress(stream)),
-            [(1, 1), (2, 2)]
-        );
+        let found = [a, b].map(|stream| streams.progress(stream));
+        assert_eq!(found, [(1, 1), (2, 2)]);
     }
 }

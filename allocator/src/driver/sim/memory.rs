@@ -292,14 +292,10 @@ mod tests {
             offset,
             bytes,
         };
-        assert_eq!(
-            memory.mapped_behind(BASE.offset(PAGE + 100), 2 * PAGE),
-            [piece(a, 100, PAGE - 100), piece(b, 0, PAGE)]
-        );
-        assert_eq!(
-            memory.mapped_behind(BASE.offset(4 * PAGE + 1), 2),
-            [piece(a, 1, 2)]
-        );
+        let found = memory.mapped_behind(BASE.offset(PAGE + 100), 2 * PAGE);
+        assert_eq!(found, [piece(a, 100, PAGE - 100), piece(b, 0, PAGE)]);
+        let found = memory.mapped_behind(BASE.offset(4 * PAGE + 1), 2);
+        assert_eq!(found, [piece(a, 1, 2)]);
         assert_eq!(memory.mapped_behind(BASE.offset(3 * PAGE), PAGE), []);
     }
 

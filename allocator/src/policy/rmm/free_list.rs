@@ -182,10 +182,8 @@ mod tests {
         assert_eq!(list.take(0x300), Some(DeviceAddr(0x3000)));
         assert_eq!(list.take(0x400), Some(DeviceAddr(0x5000)));
         assert_eq!(list.take(0x900), None);
-        assert_eq!(
-            all(&list),
-            [block(0x1000, 0x800, false), block(0x3300, 0x100, false)]
-        );
+        let expected = [block(0x1000, 0x800, false), block(0x3300, 0x100, false)];
+        assert_eq!(all(&list), expected);
     }
 
     #[test]
@@ -194,9 +192,7 @@ mod tests {
         list.insert(block(0x1000, 0x1000, true));
         list.insert(block(0x3000, 0x1000, true));
         list.insert(block(0x2000, 0x1000, false));
-        assert_eq!(
-            all(&list),
-            [block(0x1000, 0x2000, true), block(0x3000, 0x1000, true)]
-        );
+        let expected = [block(0x1000, 0x2000, true), block(0x3000, 0x1000, true)];
+        assert_eq!(all(&list), expected);
     }
 }

@@ -50,10 +50,8 @@ fn a_reset_table_behaves_like_a_new_one() {
         for map in [&mut new, &mut reset] {
             (0..4).for_each(|key: u64| map.insert(key * 0x1000, ()));
         }
-        assert!(
-            reset.keys().eq(new.keys()),
-            "the order differs from that of a new table"
-        );
+        let is_alike = reset.keys().eq(new.keys());
+        assert!(is_alike, "the order differs from that of a new table");
     }
 }
 

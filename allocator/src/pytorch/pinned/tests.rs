@@ -12,9 +12,7 @@ fn blocks_that_are_not_allocated() {
     for block in [block, PinnedBlock(7)] {
         let error = Error::NotPinned(block.0);
         assert_eq!(allocator.free(block), Err(error.clone()));
-        assert_eq!(
-            allocator.record_stream(block, StreamId::DEFAULT),
-            Err(error)
-        );
+        let found = allocator.record_stream(block, StreamId::DEFAULT);
+        assert_eq!(found, Err(error));
     }
 }

@@ -212,10 +212,8 @@ impl Shadow {
             assert!(addr.is_null(), "0 bytes must give null");
             return;
         }
-        assert!(
-            !addr.is_null() && addr.0.is_multiple_of(256),
-            "{addr} is not aligned"
-        );
+        let is_aligned = !addr.is_null() && addr.0.is_multiple_of(256);
+        assert!(is_aligned, "{addr} is not aligned");
         let memory = Memory::of(addr, bytes, device);
         for other in &self.live {
             assert!(

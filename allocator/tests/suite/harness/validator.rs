@@ -2,7 +2,7 @@
 //! with everything and knows nothing of the allocator.
 
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
-use coalesce_alloc::stats::{DeviceStats, PoolKind, StatArray};
+use coalesce_alloc::stats::{DeviceStats, PoolKind};
 
 use super::shadow::Live;
 
@@ -13,21 +13,15 @@ pub fn validate(segments: &[SegmentInfo], stats: &DeviceStats, live: &[Live], un
     for segment in segments {
         let mut expected = segment.address;
         for block in &segment.blocks {
-            assert_eq!(
-                block.address, expected,
-                "gap or overlap in {}",
-                segment.address
-            );
+            let at = block.address;
+            assert_eq!(at, expected, "gap or overlap in {}", segment.address);
             assert!(block.size > 0);
             expected = expected.offset(block.size);
         }
         for pair in segment.blocks.windows(2) {
             let both_free = pair.iter().all(|block| block.state == BlockState::Inactive);
-            assert!(
-                !both_free,
-                "{} and its free neighbour are not merged",
-                pair[0].address
-            );
+            let at = pair[0].address;
+            assert!(!both_free, "{at} and its free neighbour are not merged");
         }
     }
     for (i, a) in segments.iter().enumerate() {
@@ -44,21 +38,11 @@ pub fn validate(segments: &[SegmentInfo], stats: &DeviceStats, live: &[Live], un
 fn validate_live(segments: &[SegmentInfo], live: &[Live]) {
     let blocks = || segments.iter().flat_map(|segment| &segment.blocks);
     for allocation in live {
-        let found: Vec<_> = blocks()
-            .filter(|block| block.is_allocated() && block.address == allocation.addr)
-            .collect();
-        assert_eq!(
-            found.len(),
-            1,
-            "{} is {} blocks",
-            allocation.addr,
-            found.len()
-        );
-        assert!(
-            found[0].size >= allocation.bytes,
-            "{} is too small",
-            allocation.addr
-        );
+        let addr = allocation.addr;
+        let found = blocks().filter(|block| block.is_allocated() && block.address == addr);
+        let found: Vec<_> = found.collect();
+        assert_eq!(found.len(), 1, "{addr} is {} blocks", found.len());
+        assert!(found[0].size >= allocation.bytes, "{addr} is too small");
         assert_eq!(found[0].requested_size, allocation.bytes);
     }
     let allocated = blocks().filter(|block| block.is_allocated()).count();
@@ -67,39 +51,24 @@ fn validate_live(segments: &[SegmentInfo], live: &[Live]) {
 
 fn validate_stats(segments: &[SegmentInfo], stats: &DeviceStats, unmapped: u64) {
     type Count = fn(&SegmentInfo) -> u64;
-    let figures: [(&str, &StatArray, Count); 7] = [
-        ("allocation", &stats.allocation, |s| {
-            count(s, BlockState::ActiveAllocated)
-        }),
-        ("active", &stats.active(), |s| {
-            s.blocks.len() as u64 - count(s, BlockState::Inactive)
-        }),
-        (
-            "allocated_bytes",
-            &stats.allocated_bytes,
-            SegmentInfo::allocated_size,
-        ),
-        (
-            "active_bytes",
-            &stats.active_bytes(),
-            SegmentInfo::active_size,
-        ),
-        (
-            "requested_bytes",
-            &stats.requested_bytes,
-            SegmentInfo::requested_size,
-        ),
-        ("segment", &stats.segment, |s| u64::from(!s.is_expandable)),
-        ("inactive_split_bytes", &stats.inactive_split_bytes, |s| {
-            let whole = s.blocks.len() == 1;
-            if s.is_expandable || whole {
-                0
-            } else {
-                s.total_size() - s.active_size()
-            }
-        }),
-    ];
-    for (name, array, of_segment) in figures {
+    for (name, array) in stats.arrays() {
+        let of_segment: Count = match name {
+            "allocation" => |s| count(s, BlockState::ActiveAllocated),
+            "segment" => |s| u64::from(!s.is_expandable),
+            "active" => |s| s.blocks.len() as u64 - count(s, BlockState::Inactive),
+            "allocated_bytes" => SegmentInfo::allocated_size,
+            "active_bytes" => SegmentInfo::active_size,
+            "requested_bytes" => SegmentInfo::requested_size,
+            "inactive_split_bytes" => |s| {
+                let whole = s.is_expandable || s.blocks.len() == 1;
+                if whole {
+                    0
+                } else {
+                    s.total_size() - s.active_size()
+                }
+            },
+            _ => continue,
+        };
         for kind in [PoolKind::Small, PoolKind::Large] {
             let of_kind = segments.iter().filter(|segment| segment.kind == kind);
             let sum: u64 = of_kind.map(of_segment).sum();
@@ -118,9 +87,6 @@ fn validate_stats(segments: &[SegmentInfo], stats: &DeviceStats, unmapped: u64) 
 }
 
 fn count(segment: &SegmentInfo, state: BlockState) -> u64 {
-    segment
-        .blocks
-        .iter()
-        .filter(|block| block.state == state)
-        .count() as u64
+    let blocks = segment.blocks.iter();
+    blocks.filter(|block| block.state == state).count() as u64
 }

@@ -145,36 +145,24 @@ mod tests {
         assert!(exact.caveats.is_empty());
         let assurance = exact.assurance.unwrap();
         assert!(assurance.contains("all 7 allocations") && assurance.contains("all 3 segment"));
-        for (check, sentence) in [
-            (
-                check("impossible", false, Some("x")),
-                "The recording could not be verified: x.",
-            ),
-            (check("different", false, Some("x")), "5 of 7 allocations"),
-            (check("different", false, Some("x")), "2 of 3 segment"),
-            (
-                check("nothing to verify", false, None),
-                "There is nothing to verify",
-            ),
-        ] {
+        let estimates = [
+            check("impossible", false, Some("x")),
+            check("different", false, Some("x")),
+            check("nothing to verify", false, None),
+        ];
+        let caveats = estimates.map(|check| {
             let estimate = confidence(&check);
             assert_eq!(estimate.level, ConfidenceLevel::Estimate);
-            assert_eq!((estimate.caveats.len(), estimate.assurance), (2, None));
-            assert_eq!(estimate.caveats[0], "The figures are estimates.");
-            assert!(
-                estimate.caveats[1].contains(sentence),
-                "{:?}",
-                estimate.caveats
-            );
-        }
+            assert_eq!(estimate.assurance, None);
+            estimate.caveats.join("\n")
+        });
+        insta::assert_snapshot!(caveats.join("\n"));
         // Whether they are is unknown.
         let unfinished = confidence(&check(UNFINISHED, false, Some("time ran out")));
         assert_eq!(unfinished.caveats.len(), 1);
         assert!(unfinished.caveats[0].contains("was not compared"));
         let unchecked = Confidence::of(None, None);
-        assert_eq!(
-            (unchecked.level, unchecked.caveats.len()),
-            (ConfidenceLevel::Unchecked, 0)
-        );
+        let found = (unchecked.level, unchecked.caveats.len());
+        assert_eq!(found, (ConfidenceLevel::Unchecked, 0));
     }
 }

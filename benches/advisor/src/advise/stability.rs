@@ -253,4 +253,4 @@ fn spreads(copies: &[CopyFigures]) -> Option<Spreads> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -210,26 +210,28 @@ fn items_as_part_of_a_sentence() {
     assert_eq!(listed(&["a", "b", "c", "d"]), "a, b, c and d");
 }
 
+/// A device of which others hold a part, and a limit, in MiB.
+fn on(capacity: u64, others: u64, limit: Option<u64>) -> ReplayConditions {
+    ReplayConditions {
+        others: others * MIB,
+        limit: limit.map(|mib| mib * MIB),
+        ..ReplayConditions::on(capacity * MIB)
+    }
+}
+
 #[test]
 fn memory_that_is_available() {
     let available = |others: u64, limit: Option<u64>, below: Option<u64>| {
         with_search(
             |request| AdviceRequest {
-                conditions: ReplayConditions {
-                    others: others * MIB,
-                    limit: limit.map(|mib| mib * MIB),
-                    ..ReplayConditions::on(1000 * MIB)
-                },
+                conditions: on(1000, others, limit),
                 limit_below: below.map(|mib| mib * MIB + 1),
                 ..request
             },
             Vec::new(),
             |request, search| {
-                let both = [
-                    search.simulator.conditions.available(),
-                    request.most_available(),
-                ];
-                both.map(|bytes| bytes / MIB)
+                let now = search.simulator.conditions.available();
+                [now, request.most_available()].map(|bytes| bytes / MIB)
             },
         )
     };
@@ -248,11 +250,7 @@ fn memory_with_which_the_workload_completes() {
     let fits = |others: u64, limit: Option<u64>, mib: u64| {
         with_search(
             |request| AdviceRequest {
-                conditions: ReplayConditions {
-                    others: others * MIB,
-                    limit: limit.map(|mib| mib * MIB),
-                    ..ReplayConditions::on(2000 * MIB)
-                },
+                conditions: on(2000, others, limit),
                 ..request
             },
             Vec::new(),
@@ -279,17 +277,11 @@ fn figures_with_room() {
     };
     let (on_device, with_room) = figures(600);
     assert_eq!(on_device, with_room);
-    let shown = (
-        on_device.peak_reserved_bytes / MIB,
-        on_device.device_allocs,
-        on_device.ooms,
-    );
-    assert_eq!(shown, (600, 6, 0));
+    assert_eq!(on_device.peak_reserved_bytes, 600 * MIB);
+    assert_eq!([on_device.device_allocs, on_device.ooms], [6, 0]);
     assert!(on_device.driver_calls >= 6 && on_device.driver_time_ns > 0);
     let (on_device, with_room) = figures(550);
-    assert_eq!(
-        (on_device.ooms, on_device.retries, with_room.ooms),
-        (1, 1, 0)
-    );
+    let failures = [on_device.ooms, on_device.retries, with_room.ooms];
+    assert_eq!(failures, [1, 1, 0]);
     assert_eq!(with_room.peak_reserved_bytes, 600 * MIB);
 }

@@ -59,40 +59,10 @@ impl Worth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::stability::{Gain, Spread, Spreads};
+    use crate::advise::stability::tests::perturbed;
 
     fn needing(conf: &str, minimum: u64) -> TriedSettings {
         TriedSettings::with_minimum(conf, minimum)
-    }
-
-    /// Perturbed runs of which some number need less, by a part of the demand that varies by `noise`.
-    fn perturbed(needs_less: u64, median: f64, noise: f64) -> Stability {
-        let gain = Gain {
-            min: 0.0,
-            median,
-            max: 2.0 * median,
-            noise,
-        };
-        let ratio = Spread {
-            min: 1.0,
-            median: 1.1,
-            max: 1.2,
-        };
-        let spreads = Spreads {
-            least_capacity: ratio,
-            peak_reserved: ratio,
-        };
-        Stability {
-            conf: "x".to_owned(),
-            copies: 8,
-            wanted: 8,
-            present: spreads,
-            other: spreads,
-            needs_less,
-            reserves_less: 0,
-            least_capacity_gain: gain,
-            peak_reserved_gain: gain,
-        }
     }
 
     #[test]
@@ -115,10 +85,8 @@ mod tests {
             assert_eq!(worth(95 * GIB, Some(&unreliable)), Worth::Unreliable);
         }
         let (present, same) = (needing("", GIB), needing("", GIB));
-        assert_eq!(
-            Worth::of(Aim::LeastCapacity, &present, &same, GIB, None),
-            Worth::AsGood
-        );
+        let worth = Worth::of(Aim::LeastCapacity, &present, &same, GIB, None);
+        assert_eq!(worth, Worth::AsGood);
     }
 
     #[test]

@@ -76,13 +76,10 @@ mod tests {
             filename: filename.to_owned(),
             line,
         };
+        let linear = "/venv/lib/python3.11/site-packages/torch/nn/linear.py";
         let frames = [
             frame("at::empty", "??", u64::MAX),
-            frame(
-                "forward",
-                "/venv/lib/python3.11/site-packages/torch/nn/linear.py",
-                134,
-            ),
+            frame("forward", linear, 134),
             frame("forward", "/app/train.py", 24),
             frame("main", "/app/run.py", 3),
         ];
@@ -90,15 +87,11 @@ mod tests {
             frames: frames.map(Into::into).to_vec(),
         };
         let call_site = CallSite::new("addmm", Some(&stack), 2, 3 << 20);
-        assert_eq!(
-            call_site.own_frame.as_deref(),
-            Some("/app/train.py:24 forward")
-        );
+        let own = call_site.own_frame.as_deref();
+        assert_eq!(own, Some("/app/train.py:24 forward"));
         assert_eq!(call_site.frames.len(), 3, "without at::empty");
-        assert_eq!(
-            call_site.to_string(),
-            "2 × addmm at /app/train.py:24 forward: 3.0 MiB"
-        );
+        let shown = "2 × addmm at /app/train.py:24 forward: 3.0 MiB";
+        assert_eq!(call_site.to_string(), shown);
         let unknown = CallSite::new("", None, 1, 0);
         assert!(unknown.to_string().contains("no frames"));
     }
@@ -124,9 +117,7 @@ mod tests {
         let torch = Some(("f", "/lib/site-packages/torch/functional.py"));
         let site = "1 × mm at /lib/site-packages/torch/functional.py:3 f: 1.0 MiB";
         assert_eq!(shown("mm", torch), site, "not to blame, but the only one");
-        assert_eq!(
-            shown("", None),
-            "1 × unknown call site (no frames, as in the backward pass): 1.0 MiB"
-        );
+        let unknown = "1 × unknown call site (no frames, as in the backward pass): 1.0 MiB";
+        assert_eq!(shown("", None), unknown);
     }
 }

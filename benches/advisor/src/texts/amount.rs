@@ -134,14 +134,10 @@ mod tests {
         let amount = Amount::at_start("35.60gib.gpu0has").unwrap();
         assert_eq!(amount.stated, gib * 356 / 10);
         assert_eq!(amount.most - amount.least, gib / 100 / 2 * 2);
-        assert_eq!(
-            Amount::at_end("ofwhich607.00kib"),
-            Amount::at_start("607.00kib")
-        );
-        assert_eq!(
-            Amount::at_end("inuse.19.53gib"),
-            Amount::at_start("19.53gib")
-        );
+        let found = Amount::at_end("ofwhich607.00kib");
+        assert_eq!(found, Amount::at_start("607.00kib"));
+        let found = Amount::at_end("inuse.19.53gib");
+        assert_eq!(found, Amount::at_start("19.53gib"));
         assert_eq!(Amount::at_start("0bytesis"), Some(Amount::exactly(0)));
         assert_eq!(Amount::at_end("has12mib").unwrap().most, (13 << 20) - 1);
         let most = Amount::at_start("17179869184.00gib").unwrap();

@@ -144,9 +144,7 @@ mod tests {
 
     #[test]
     fn a_wrapped_sentence_reads_as_a_whole_one() {
-        assert_eq!(
-            compact(["of which 26.1", "6 GiB is fr", "ee."]),
-            "ofwhich26.16gibisfree."
-        );
+        let found = compact(["of which 26.1", "6 GiB is fr", "ee."]);
+        assert_eq!(found, "ofwhich26.16gibisfree.");
     }
 }

@@ -16,42 +16,21 @@ pub(super) struct Expandable {
 /// What is reported about expandable segments on ROCm.
 pub(crate) const ROCM_WARNING: &str = "On ROCm, hangs and crashes under expandable segments are reported (pytorch#192259, pytorch#187343): try them on a short run first.";
 
-/// A platform with expandable segments: the variable that sets them, and the first release that has them.
-struct Support {
-    platform: Platform,
-    variable: &'static str,
-    since: Release,
-    /// A warning, with its source.
-    warning: Option<&'static str>,
-}
+/// A platform with expandable segments: the variable that sets them, the first release that has them, and a warning.
+type Support = (Platform, &'static str, Release, Option<&'static str>);
 
 /// Sources: pytorch#96995 for CUDA, pytorch#177974 for ROCm, pytorch#166292 for XPU, and the documentation of torch_npu for NPU.
 /// Releases for ROCm before pytorch#177974 ignore the setting with a warning.
 const SUPPORTED: [Support; 4] = [
-    Support {
-        platform: Platform::Cuda,
-        variable: "PYTORCH_CUDA_ALLOC_CONF",
-        since: v2(1),
-        warning: None,
-    },
-    Support {
-        platform: Platform::Rocm,
-        variable: "PYTORCH_HIP_ALLOC_CONF",
-        since: ROCM_EXPANDABLE,
-        warning: Some(ROCM_WARNING),
-    },
-    Support {
-        platform: Platform::Xpu,
-        variable: "PYTORCH_ALLOC_CONF",
-        since: v2(10),
-        warning: None,
-    },
-    Support {
-        platform: Platform::Npu,
-        variable: "PYTORCH_NPU_ALLOC_CONF",
-        since: v2(1),
-        warning: None,
-    },
+    (Platform::Cuda, "PYTORCH_CUDA_ALLOC_CONF", v2(1), None),
+    (
+        Platform::Rocm,
+        "PYTORCH_HIP_ALLOC_CONF",
+        ROCM_EXPANDABLE,
+        Some(ROCM_WARNING),
+    ),
+    (Platform::Xpu, "PYTORCH_ALLOC_CONF", v2(10), None),
+    (Platform::Npu, "PYTORCH_NPU_ALLOC_CONF", v2(1), None),
 ];
 
 /// The release from which on the variable has the same name on all platforms.
@@ -64,7 +43,8 @@ impl Expandable {
             remarks: vec![remark],
         };
         let name = platform.name();
-        let Some(support) = SUPPORTED.iter().find(|one| one.platform == platform) else {
+        let mut supported = SUPPORTED.into_iter();
+        let Some((_, own, since, warning)) = supported.find(|one| one.0 == platform) else {
             return none(match platform {
                 Platform::Mps => {
                     "On MPS, PyTorch has no settings against fragmentation.".to_owned()
@@ -74,7 +54,6 @@ impl Expandable {
                 ),
             });
         };
-        let since = support.since;
         if releases.before.is_some_and(|before| before <= since) {
             return none(format!(
                 "Expandable segments came with PyTorch {since} on {name}, and the message is worded as by {}.{}",
@@ -92,12 +71,12 @@ impl Expandable {
                 "On {name}, PyTorch {since} or later is needed; earlier releases ignore the setting with a warning."
             ));
         }
-        remarks.extend(support.warning.map(str::to_owned));
+        remarks.extend(warning.map(str::to_owned));
         let is_renamed = releases.from.is_some_and(|from| from >= RENAMED);
         let variable = match platform {
-            Platform::Npu => support.variable,
+            Platform::Npu => own,
             _ if is_renamed => "PYTORCH_ALLOC_CONF",
-            _ => support.variable,
+            _ => own,
         };
         Self {
             command: Some(format!("export {variable}=expandable_segments:True")),

@@ -3,30 +3,23 @@
 
 use super::clean::compact;
 
-/// What a program says, and what that means.
-struct Known {
-    /// The sentence: parts in order, with `#` for numbers.
-    says: &'static [&'static str],
-    means: fn(&[f64]) -> String,
-}
+/// What a program says, in parts in order with `#` for numbers, and what that means.
+type Known = (&'static [&'static str], fn(&[f64]) -> String);
 
 /// PyTorch (c10/cuda/CUDACachingAllocator.cpp), vLLM (vllm/v1/worker/gpu_worker.py, v1/core/kv_cache_utils.py, worker/worker.py),
 /// Accelerate (utils/memory.py), NCCL, cuBLAS, cuDNN and CUDA.
 const KNOWN: [Known; 12] = [
-    Known {
-        says: &["Tried to allocate more than 1EB memory"],
-        means: |_| {
-            "No device has 1 EiB: the size of a tensor was computed wrongly, for example from garbage that a failed collective \
+    (&["Tried to allocate more than 1EB memory"], |_| {
+        "No device has 1 EiB: the size of a tensor was computed wrongly, for example from garbage that a failed collective \
              left."
                 .to_owned()
-        },
-    },
-    Known {
-        says: &[
+    }),
+    (
+        &[
             "Free memory on device",
             "(#/# GiB) on startup is less than desired GPU memory utilization (#, # GiB)",
         ],
-        means: |numbers| match *numbers {
+        |numbers| match *numbers {
             [free, total, _, wanted] if free < total / 50.0 => format!(
                 "vLLM wants {wanted} GiB of the {total} GiB of the device, and only {free} GiB is free: others hold the rest. End \
                  the other processes."
@@ -40,13 +33,13 @@ const KNOWN: [Known; 12] = [
             ),
             _ => String::new(),
         },
-    },
-    Known {
-        says: &[
+    ),
+    (
+        &[
             "(#GiB) x gpu_memory_utilization (#) = #GiB",
             "the rest of the memory reserved for KV Cache is #GiB",
         ],
-        means: |numbers| match *numbers {
+        |numbers| match *numbers {
             [total, _, may, rest] if total > 0.0 => format!(
                 "vLLM may use {may} GiB of {total} GiB; without the KV cache it needs {:.2} GiB, {:.2} of the device.",
                 may - rest,
@@ -54,20 +47,17 @@ const KNOWN: [Known; 12] = [
             ),
             _ => String::new(),
         },
-    },
-    Known {
-        says: &["No available memory for the cache blocks"],
-        means: |_| {
-            "vLLM's weights and activations take all that it may use, so that nothing is left for the KV cache. Raise \
+    ),
+    (&["No available memory for the cache blocks"], |_| {
+        "vLLM's weights and activations take all that it may use, so that nothing is left for the KV cache. Raise \
              --gpu-memory-utilization, lower --max-model-len or --max-num-seqs, or use more GPUs (--tensor-parallel-size)."
                 .to_owned()
-        },
-    },
-    Known {
-        says: &[
+    }),
+    (
+        &[
             "max seq len (#), (# GiB KV cache is needed, which is larger than the available KV cache memory (# GiB)",
         ],
-        means: |numbers| match *numbers {
+        |numbers| match *numbers {
             [length, needed, available] if needed > 0.0 => format!(
                 "One sequence of {length} tokens needs {needed} GiB of KV cache, and {available} GiB is available: at most about \
                  {:.0} tokens fit (--max-model-len). More memory for the cache: --gpu-memory-utilization, or more GPUs.",
@@ -75,55 +65,39 @@ const KNOWN: [Known; 12] = [
             ),
             _ => String::new(),
         },
-    },
-    Known {
-        says: &[
+    ),
+    (
+        &[
             "max seq len (#) is larger than the maximum number of tokens that can be stored in KV cache (#)",
         ],
-        means: |numbers| match *numbers {
+        |numbers| match *numbers {
             [length, stored] => format!(
                 "One sequence of {length} tokens does not fit into vLLM's KV cache of {stored}: set --max-model-len to at most \
                  {stored}, or raise --gpu-memory-utilization."
             ),
             _ => String::new(),
         },
-    },
-    Known {
-        says: &["No executable batch size found, reached zero"],
-        means: |_| {
-            "Accelerate tried ever smaller batches, and even one example did not fit: weights, optimizer state or one example's \
+    ),
+    (&["No executable batch size found, reached zero"], |_| {
+        "Accelerate tried ever smaller batches, and even one example did not fit: weights, optimizer state or one example's \
              activations are too large."
                 .to_owned()
-        },
-    },
-    Known {
-        says: &["CUBLAS_STATUS_ALLOC_FAILED"],
-        means: |_| library("cuBLAS"),
-    },
-    Known {
-        says: &["CUDNN_STATUS_ALLOC_FAILED"],
-        means: |_| library("cuDNN"),
-    },
-    Known {
-        says: &["NCCL WARN Cuda failure", "out of memory"],
-        means: |_| library("NCCL"),
-    },
-    Known {
-        says: &["CUDA error: out of memory"],
-        means: |_| {
-            "The driver itself reported this, outside of PyTorch's allocator: often for the context, when other processes hold \
+    }),
+    (&["CUBLAS_STATUS_ALLOC_FAILED"], |_| library("cuBLAS")),
+    (&["CUDNN_STATUS_ALLOC_FAILED"], |_| library("cuDNN")),
+    (&["NCCL WARN Cuda failure", "out of memory"], |_| {
+        library("NCCL")
+    }),
+    (&["CUDA error: out of memory"], |_| {
+        "The driver itself reported this, outside of PyTorch's allocator: often for the context, when other processes hold \
              the device, or for a graph. nvidia-smi shows who holds it."
                 .to_owned()
-        },
-    },
-    Known {
-        says: &["cuda runtime error (2)", "out of memory"],
-        means: |_| {
-            "This form is PyTorch's before 1.0, and states no figures. Under a newer release, the message says what holds the \
+    }),
+    (&["cuda runtime error (2)", "out of memory"], |_| {
+        "This form is PyTorch's before 1.0, and states no figures. Under a newer release, the message says what holds the \
              memory."
                 .to_owned()
-        },
-    },
+    }),
 ];
 
 fn library(name: &str) -> String {
@@ -136,9 +110,9 @@ fn library(name: &str) -> String {
 /// What the sentences of other programs in a text mean.
 pub(super) fn remarks<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let text = compact(lines);
-    let said = KNOWN.iter().filter_map(|known| {
-        let numbers = numbers(&text, known.says)?;
-        Some((known.means)(&numbers)).filter(|meaning| !meaning.is_empty())
+    let said = KNOWN.iter().filter_map(|(says, means)| {
+        let numbers = numbers(&text, says)?;
+        Some(means(&numbers)).filter(|meaning| !meaning.is_empty())
     });
     said.collect()
 }

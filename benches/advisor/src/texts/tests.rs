@@ -81,11 +81,8 @@ fn wrapping_changes_nothing() {
             .collect();
         assert_eq!(explain(&quoted, None).as_ref(), Some(&whole), "{name}");
         let escaped = text.replace("\r\n", "\n").replace('\n', "\\n");
-        assert_eq!(
-            explain(&escaped, None).map(|found| found.failures.len()),
-            Some(whole.failures.len()),
-            "{name}"
-        );
+        let shown = explain(&escaped, None).map(|found| found.failures.len());
+        assert_eq!(shown, Some(whole.failures.len()), "{name}");
     }
 }
 

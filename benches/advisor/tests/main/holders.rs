@@ -7,12 +7,10 @@ use coalesce_advisor::diagnose::{Evidence, Subject};
 use coalesce_advisor::holders::{Category, Holders};
 use coalesce_bench::text::percent_of;
 use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::{FileContent, open};
 use coalesce_workloads::op::Workload;
-use serde_json::json;
 
 /// What a recording tells besides the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,21 +38,8 @@ impl Score {
 
 type Scores = BTreeMap<Category, Score>;
 
-const PROGRAMS: [&str; 13] = [
-    "adamw",
-    "adamw_cpp",
-    "amp",
-    "sgd",
-    "plainsgd",
-    "ckpt",
-    "accum",
-    "own",
-    "own_cpp",
-    "oom",
-    "oomfirst",
-    "late",
-    "late2",
-];
+const PROGRAMS: &str =
+    "adamw adamw_cpp amp sgd plainsgd ckpt accum own own_cpp oom oomfirst late late2";
 
 /// The category of each request that is known, by the request's id.
 fn truth(text: &str) -> BTreeMap<u64, Category> {
@@ -165,14 +150,14 @@ fn assert_recognised(program: &str, recorded: Recorded, least: impl Fn(Category)
 
 #[test]
 fn stacks_tell_the_categories() {
-    for program in PROGRAMS {
+    for program in PROGRAMS.split(' ') {
         assert_recognised(program, Recorded::Stacks, |_| 95);
     }
 }
 
 #[test]
 fn annotations_tell_the_categories_of_complete_steps() {
-    for program in PROGRAMS {
+    for program in PROGRAMS.split(' ') {
         let is_complete = !program.starts_with("oom");
         assert_recognised(program, Recorded::Annotations, |category| {
             if is_complete && category != Category::Workspace {
@@ -186,7 +171,7 @@ fn annotations_tell_the_categories_of_complete_steps() {
 
 #[test]
 fn without_evidence_nothing_is_claimed() {
-    for program in PROGRAMS {
+    for program in PROGRAMS.split(' ') {
         let scores = scores(program, Recorded::Nothing);
         let wrong: u64 = scores.values().map(|score| score.wrong).sum();
         assert_eq!(wrong, 0, "{}", text(program, Recorded::Nothing, &scores));
@@ -216,10 +201,8 @@ fn marks_tell_the_categories() {
     ];
     for (category, bytes) in expected {
         let found = holdings.bytes_of(category);
-        assert!(
-            found.abs_diff(bytes) * 50 <= bytes,
-            "{category:?}: {found} of {bytes}"
-        );
+        let is_near = found.abs_diff(bytes) * 50 <= bytes;
+        assert!(is_near, "{category:?}: {found} of {bytes}");
     }
     assert!(
         holdings.unknown_bytes * 20 <= holdings.total_bytes,
@@ -233,46 +216,17 @@ fn marks_tell_the_categories() {
 #[test]
 fn forward_frames_notes_and_pools_tell_who_holds_memory() {
     const BYTES: u64 = 32 << 20;
-    let entry = |action: &str| {
-        json!({
-            "action": action, "addr": 1_u64 << 40, "size": BYTES, "stream": 0, "time_us": 1, "frames": [],
-            "pool_id": [0, 3], "user_metadata": "decoder",
-            "forward_frames": [
-                "  File \"/app/train.py\", line 9, in <module>\n    loss = model(x)\n",
-                "  File \"/app/model.py\", line 5, in forward\n    return (x @ w).relu()\n",
-                "  File \"/env/lib/python3.12/site-packages/torch/nn/functional.py\", line 7, in relu\n",
-            ],
-        })
-    };
-    let block = json!({
-        "address": 1_u64 << 40, "size": BYTES, "requested_size": BYTES, "state": "active_allocated", "frames": [],
-    });
-    let segment = json!({
-        "device": 0, "address": 1_u64 << 40, "total_size": BYTES, "stream": 0, "segment_type": "large",
-        "segment_pool_id": [0, 3], "is_expandable": false, "blocks": [block],
-    });
-    let snapshot = json!({
-        "segments": [segment],
-        "device_traces": [[entry("segment_alloc"), entry("alloc")]],
-    });
-    let mut pickle = Vec::new();
-    to_writer(&snapshot, &mut pickle).unwrap();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forward.pickle");
-    std::fs::write(&path, pickle).unwrap();
-    let recording = read(&path).unwrap().remove(0);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/holders");
+    let recording = read(folder.join("forward.json")).unwrap().remove(0);
     let workload = RecordedWorkload::new("forward", &recording).unwrap();
     let evidence = evidence(&workload, Some(&recording));
     let holdings = Holders::of(&evidence).at(evidence.peak.event);
     let [holder] = &holdings.holders[..] else {
         panic!("{holdings:#?}");
     };
-    assert_eq!(
-        holder.to_string(),
-        "model.py:5 forward (relu), backward pass [decoder]"
-    );
+    let found = holder.to_string();
+    assert_eq!(found, "model.py:5 forward (relu), backward pass [decoder]");
     assert_eq!((holder.bytes, holder.pool), (BYTES, Some((0, 3))));
-    assert_eq!(
-        holder.frames[1..],
-        ["/app/model.py:5 forward", "/app/train.py:9 <module>"]
-    );
+    let expected = ["/app/model.py:5 forward", "/app/train.py:9 <module>"];
+    assert_eq!(holder.frames[1..], expected);
 }

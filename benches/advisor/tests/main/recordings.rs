@@ -75,10 +75,8 @@ fn check(name: &str, advice: &Advice) {
     if advice.answer.kind == AnswerKind::Change {
         let advised = advice.ranking.iter().find(|row| row.is_advised).unwrap();
         assert_eq!(advice.answer.conf.as_ref(), Some(&advised.conf), "{name}");
-        assert!(
-            advised.least_capacity_bytes < present.least_capacity_bytes,
-            "{name}"
-        );
+        let needs_less = advised.least_capacity_bytes < present.least_capacity_bytes;
+        assert!(needs_less, "{name}");
     }
     say(&format!("{name}: {}", advice.answer.sentences.join(" ")));
 }

@@ -59,11 +59,8 @@ fn refused(arguments: &[OsString]) -> String {
     let Err(error) = parsed(arguments.iter().cloned()) else {
         panic!("{arguments:?}: not refused");
     };
-    assert_eq!(
-        (error.kind(), error.exit_code()),
-        (ErrorKind::ArgumentConflict, 2),
-        "{arguments:?}"
-    );
+    let found = (error.kind(), error.exit_code());
+    assert_eq!(found, (ErrorKind::ArgumentConflict, 2), "{arguments:?}");
     error.render().to_string()
 }
 

@@ -39,22 +39,16 @@ fn every_policy_is_timed_with_its_memory() {
         assert_eq!(row["left_out"], "");
         assert!(row["ns_per_pair"].parse::<f64>().unwrap() > 0.0);
         let is_pool = row["policy"] == "cuda_async";
-        assert_eq!(
-            row["stream_ns_per_pair"].is_empty(),
-            !is_pool,
-            "only the pool is stream-ordered"
-        );
+        let found = row["stream_ns_per_pair"].is_empty();
+        assert_eq!(found, !is_pool, "only the pool is stream-ordered");
     }
     let pytorch = hot.iter().find(|row| row["policy"] == "pytorch").unwrap();
     assert_eq!(pytorch["peak_device_bytes"], (2 << 20).to_string());
     assert_eq!(pytorch["difference_bytes"], "0");
     let latencies = table(&out.join("latencies.csv"));
     let of_hot = latencies.iter().filter(|row| row["program"] == "hot_4KiB");
-    assert_eq!(
-        of_hot.clone().count(),
-        hot.len() * 4,
-        "two walks, two calls"
-    );
+    let found = of_hot.clone().count();
+    assert_eq!(found, hot.len() * 4, "two walks, two calls");
     for row in of_hot {
         let names = ["p50_ns", "p99_ns", "p999_ns", "max_ns"];
         let ns = names.map(|name| row[name].parse::<u64>().unwrap());

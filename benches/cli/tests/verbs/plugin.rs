@@ -64,10 +64,8 @@ fn a_library_that_passes_requests_on_equals_the_policy_direct() {
         assert!(assert_same(&there, &here, &[]) > 35);
         assert!(there["peak_reserved_bytes"].as_u64() > Some(0));
         for unknown in ["peak_allocated_bytes", "peak_inactive_split_bytes"] {
-            assert!(
-                there[unknown].is_null() && here[unknown].is_u64(),
-                "{unknown}"
-            );
+            let is_unknown = there[unknown].is_null() && here[unknown].is_u64();
+            assert!(is_unknown, "{unknown}");
         }
     }
 }
@@ -85,41 +83,26 @@ fn the_library_for_pytorch_equals_the_policy_pytorch() {
     ];
     // PyTorch does not count pages that it returns within the same request, because there are too few.
     let brief = ["peak_reserved_bytes", "efficiency"];
-    for (name, conf, capacity, except) in [
-        ("example_3gib_named_y", "", "80GiB", &[][..]),
-        ("resnet50_amp_varsize_prefetch_stream", "", "80GiB", &[]),
+    for (case, except) in [
+        ("example_3gib_named_y 80GiB", &[][..]),
+        ("resnet50_amp_varsize_prefetch_stream 80GiB", &[]),
+        ("gpt2_small_amp_foreach 80GiB expandable_segments:True", &[]),
+        ("gpt2_small_amp_foreach 13GiB max_split_size_mb:128", &[]),
         (
-            "gpt2_small_amp_foreach",
-            "expandable_segments:True",
-            "80GiB",
-            &[],
-        ),
-        (
-            "gpt2_small_amp_foreach",
-            "max_split_size_mb:128",
-            "13GiB",
-            &[],
-        ),
-        (
-            "gpt2_small_amp_foreach",
-            "expandable_segments:True",
-            "13GiB",
+            "gpt2_small_amp_foreach 13GiB expandable_segments:True",
             &brief,
         ),
-        ("gpt2_small_amp_foreach", "", "13GiB", &asked),
+        ("gpt2_small_amp_foreach 13GiB", &asked),
     ] {
+        let mut words = case.split(' ');
+        let [name, capacity, conf] = [(); 3].map(|()| words.next().unwrap_or_default());
         let arguments = [&trace(name), "--capacity", capacity];
         let variables = [("PYTORCH_CUDA_ALLOC_CONF", conf)];
         let there = replay(&plugin, &arguments, &variables);
-        let here = replay(
-            "pytorch",
-            &[&arguments[..], &["--conf", conf]].concat(),
-            &[],
-        );
-        assert!(
-            assert_same(&there, &here, &[&own, except].concat()) > 25,
-            "{name} {conf}"
-        );
+        let arguments = [&arguments[..], &["--conf", conf]].concat();
+        let here = replay("pytorch", &arguments, &[]);
+        let compared = assert_same(&there, &here, &[&own, except].concat());
+        assert!(compared > 25, "{case}");
     }
 }
 
@@ -129,9 +112,7 @@ fn what_a_library_does_not_see_is_refused() {
         let arguments = [&["replay", "--policy", &policy], arguments].concat();
         coalesce(&arguments, "", &[]).failure(1, &["plugin does not serve workloads that"]);
     };
-    refused(format!("plugin:{}", coalesce_torch()), &["streams_late"]);
-    refused(
-        format!("plugin:{}", coalesce_torch()),
-        &["shared_gpu", "--capacity", "12GiB"],
-    );
+    let plugin = || format!("plugin:{}", coalesce_torch());
+    refused(plugin(), &["streams_late"]);
+    refused(plugin(), &["shared_gpu", "--capacity", "12GiB"]);
 }

@@ -71,47 +71,43 @@ fn every_field_of_the_output_is_described() {
         .collect::<Vec<_>>()
         .join("\n");
     let changed = scratch("schema.csv", rows.replace(",recorded,", ",other,"));
-    let (table, changed) = (table.to_str().unwrap(), changed.to_str().unwrap());
     let buffers = scratch("schema_place.csv", "id,lower,upper,size\nb1,0,3,4\n");
     let profile = checkout().join("workloads/recordings/complaints/kineto.json.gz");
     let block = r#"{"size": 512, "state": "active_allocated"}"#;
     let segments = format!(r#"[{{"address": 512, "blocks": [{block}]}}]"#);
     let segments = scratch("schema_segments.json", &segments);
-    let advise = ["advise", &small, "--time-limit", "0", "--json"];
-    for (output, arguments) in [
-        ("advise", [&advise[..], &["--capacity", "10GiB"]].concat()),
-        ("job", [&advise[..], &[&other]].concat()),
-        (
-            "profile",
-            vec!["advise", profile.to_str().unwrap(), "--json"],
-        ),
-        (
-            "present",
-            vec!["advise", segments.to_str().unwrap(), "--json"],
-        ),
-        ("compare", vec!["compare", table, changed, "--json"]),
-        (
-            "diagnose",
-            vec!["diagnose", &small, "--capacity", "10GiB", "--json"],
-        ),
-        ("diff", vec!["diff", &small, &other, "--json"]),
-        (
-            "place",
-            vec!["place", buffers.to_str().unwrap(), "--steps", "9", "--json"],
-        ),
-        ("policies", vec!["policies", "--json"]),
-        ("report", vec!["report", table, "--json"]),
-        ("summary", vec!["summary", table, "--json"]),
-        ("workloads", vec!["workloads", "--json"]),
-        (
-            "replay",
-            vec!["replay", &small, "--capacity", "10GiB", "--json"],
-        ),
-        (
-            "verify",
-            vec!["verify", snapshot.to_str().unwrap(), "--json"],
-        ),
+    let files = [
+        ("SMALL", &*small),
+        ("OTHER", &other),
+        ("PROFILE", profile.to_str().unwrap()),
+        ("SEGMENTS", segments.to_str().unwrap()),
+        ("TABLE", table.to_str().unwrap()),
+        ("CHANGED", changed.to_str().unwrap()),
+        ("BUFFERS", buffers.to_str().unwrap()),
+        ("SNAPSHOT", snapshot.to_str().unwrap()),
+    ];
+    for line in [
+        "advise: advise SMALL --time-limit 0 --capacity 10GiB",
+        "job: advise SMALL OTHER --time-limit 0",
+        "profile: advise PROFILE",
+        "present: advise SEGMENTS",
+        "compare: compare TABLE CHANGED",
+        "diagnose: diagnose SMALL --capacity 10GiB",
+        "diff: diff SMALL OTHER",
+        "place: place BUFFERS --steps 9",
+        "policies: policies",
+        "report: report TABLE",
+        "summary: summary TABLE",
+        "workloads: workloads",
+        "replay: replay SMALL --capacity 10GiB",
+        "verify: verify SNAPSHOT",
     ] {
+        let (output, arguments) = line.split_once(": ").unwrap();
+        let file = |word| files.iter().find(|(name, _)| *name == word);
+        let words = arguments.split(' ').chain(["--json"]);
+        let arguments: Vec<&str> = words
+            .map(|word| file(word).map_or(word, |it| it.1))
+            .collect();
         assert_output_is_described(output, &arguments);
     }
 }
@@ -176,20 +172,9 @@ fn the_skill_names_fields_that_exist() {
     }
     assert!(found > 40, "{found}");
     let advice = json(&["schema", "advise"]).to_string();
-    for value in [
-        "change",
-        "keep",
-        "too_large",
-        "impossible",
-        "exact",
-        "recorded_part",
-        "estimate",
-        "unchecked",
-        "fragmentation",
-        "too_much_memory",
-        "activations",
-        "optimizer_state",
-    ] {
+    let values = "change keep too_large impossible exact recorded_part estimate unchecked fragmentation too_much_memory \
+                  activations optimizer_state";
+    for value in values.split(' ') {
         assert!(skill.contains(&format!("`{value}`")), "{value}");
         assert!(advice.contains(&format!("\"{value}\"")), "{value}");
     }

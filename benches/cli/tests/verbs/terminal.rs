@@ -49,15 +49,11 @@ fn a_program_that_waits_for_a_person_says_so() {
         ("place - --steps 1", "id,lower,upper,size\na,0,1,5\n"),
         (bench, TRACE),
     ] {
-        assert!(
-            says(arguments, input).is_none_or(|times| times == 1),
-            "{arguments}"
-        );
+        let is_told = says(arguments, input).is_none_or(|times| times == 1);
+        assert!(is_told, "{arguments}");
         let quiet = format!("--quiet {arguments}");
-        assert!(
-            says(&quiet, input).is_none_or(|times| times == 0),
-            "{arguments}"
-        );
+        let is_quiet = says(&quiet, input).is_none_or(|times| times == 0);
+        assert!(is_quiet, "{arguments}");
     }
     let named = format!("replay {file}");
     assert!(says(&named, "").is_none_or(|times| times == 0));

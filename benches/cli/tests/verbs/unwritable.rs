@@ -63,10 +63,8 @@ fn a_file_that_cannot_be_written_loses_no_advice() {
             assert_eq!(ended.code, Some(1), "{}", ended.err);
             assert!(ended.out.lines().count() > 5, "{}", ended.out);
             let last = ended.err.lines().last().unwrap();
-            assert!(
-                last.contains("cannot write") && last.contains(target),
-                "{last}"
-            );
+            let is_told = last.contains("cannot write") && last.contains(target);
+            assert!(is_told, "{last}");
         }
         let written = fs::read_to_string(page).unwrap();
         assert!(written.starts_with("<!doctype html>"));

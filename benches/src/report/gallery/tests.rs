@@ -59,10 +59,8 @@ fn plots_of_one_policy_show_only_that_policy() {
     let timeline = format!("timeline/{workload}.svg");
     assert_eq!(names(&plots), ["efficiency.svg", &timeline]);
     for (name, svg) in &plots {
-        assert!(
-            !svg.contains("pytorch") && !svg.contains("expandable"),
-            "{name}"
-        );
+        let is_alone = !svg.contains("pytorch") && !svg.contains("expandable");
+        assert!(is_alone, "{name}");
     }
     assert!(plots[1].1.contains("reserved, tlsf"));
     assert!(plots[0].1.contains("110%"), "the tight device");
@@ -91,10 +89,8 @@ fn sweeps_of_several_policies_keep_their_tight_devices() {
             .1
     };
     for device in ["1TiB", "least", "200%"] {
-        assert!(
-            svg("efficiency").contains(&format!("\n{device}\n")),
-            "{device}"
-        );
+        let is_shown = svg("efficiency").contains(&format!("\n{device}\n"));
+        assert!(is_shown, "{device}");
     }
     assert!(svg("timeline").contains("3 of 6 ways to run it"));
     assert!(!svg("timeline").contains("reserved, offline"));

@@ -257,10 +257,8 @@ fn times_for_a_pair() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results/speed");
     let table = std::fs::File::open(folder.join("speed.csv")).unwrap();
     let recorded = std::fs::read_to_string(folder.join("live.svg")).unwrap();
-    assert!(
-        speed(table).unwrap() == recorded,
-        "plot_speed draws results/speed/live.svg"
-    );
+    let is_recorded = speed(table).unwrap() == recorded;
+    assert!(is_recorded, "plot_speed draws results/speed/live.svg");
 }
 
 /// Ticks where an axis begins or ends at one, just before or just after it.

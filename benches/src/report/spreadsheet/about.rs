@@ -10,49 +10,8 @@ use super::{ensure_fits, listing, write_text};
 use crate::measure::record::Row;
 use crate::report::summary::{ALL, Summary};
 
-/// What the cells of every sheet mean.
-const MEANINGS: [(&str, &str); 10] = [
-    (
-        "empty cell",
-        "There is no such figure, or the table has no such row.",
-    ),
-    (
-        "out of memory",
-        "A request failed. A real program would usually end there, so there is no figure.",
-    ),
-    (
-        "unsupported",
-        "The program needs something that the policy lacks, such as a second stream.",
-    ),
-    (
-        "°",
-        "An offline policy: it knows the whole program in advance. It shows what is possible, not what a program gets.",
-    ),
-    (
-        "bold",
-        "The best figure of the row among policies without °. Equal figures are all bold.",
-    ),
-    (
-        "blue",
-        "The darker, the worse. Sheets in GiB have no colours, because programs differ in size.",
-    ),
-    (
-        "median, lowest, highest",
-        "Of the rows shown: they change with the filters. 'programs' counts the figures.",
-    ),
-    (
-        "requested",
-        "The peak of the memory that the program asks for.",
-    ),
-    (
-        "units",
-        "1 GiB is 2^30 bytes. In the sheet Rows, sizes are in bytes and times in nanoseconds.",
-    ),
-    (
-        "long numbers",
-        "Whole numbers of more than 15 digits are text in the sheet Rows, because a spreadsheet would round them.",
-    ),
-];
+/// What the cells of every sheet mean: a line each, behind what it is about.
+const MEANINGS: &str = include_str!("meanings.txt");
 
 /// Writes the sheet.
 ///
@@ -100,7 +59,8 @@ pub(super) fn write(
     let listing = "The table itself: every row and column, on all devices.".to_owned();
     lines.push((format!("sheet {}", listing::NAME), listing));
     let owned = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
-    lines.extend(MEANINGS.map(owned));
+    let meanings = MEANINGS.lines().filter_map(|line| line.split_once(": "));
+    lines.extend(meanings.map(owned));
     let settings: IndexSet<_> = rows.iter().map(|row| (&row.setting, &row.conf)).collect();
     lines.extend(settings.into_iter().map(|(setting, conf)| {
         let conf = if conf.is_empty() { "(none)" } else { conf };

@@ -131,10 +131,8 @@ fn text_is_never_a_formula_and_absurd_numbers_are_kept() {
             .rows()
             .flatten()
             .filter(|formula| !formula.is_empty());
-        assert!(
-            formulas.all(|formula| formula.contains("AGGREGATE")),
-            "{name}"
-        );
+        let are_ours = formulas.all(|formula| formula.contains("AGGREGATE"));
+        assert!(are_ours, "{name}");
     }
     let listing = sheet(&mut sheets, "Rows");
     let row: Vec<String> = listing
@@ -164,10 +162,8 @@ fn text_is_never_a_formula_and_absurd_numbers_are_kept() {
 fn a_table_that_no_sheet_holds_is_rejected() {
     assert!(ensure_fits(MOST_ROWS, MOST_COLUMNS).is_ok());
     let error = ensure_fits(MOST_ROWS + 1, 3).unwrap_err().to_string();
-    assert!(
-        error.contains("1048577 rows") && error.contains("at most 1048576"),
-        "{error}"
-    );
+    let is_told = error.contains("1048577 rows") && error.contains("at most 1048576");
+    assert!(is_told, "{error}");
     assert!(ensure_fits(3, MOST_COLUMNS + 1).is_err());
     let settings = (0..MOST_COLUMNS).map(|number| Row {
         setting: number.to_string(),

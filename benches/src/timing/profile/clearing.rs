@@ -122,10 +122,8 @@ mod tests {
         let usual = clearing(8_000_000, 2500);
         let found = measured(80, usual);
         let of_intervals = found.unwrap();
-        assert!(
-            of_intervals.interval_ns.abs_diff(8_000_000) < 10_000,
-            "{found:?}"
-        );
+        let is_near = of_intervals.interval_ns.abs_diff(8_000_000) < 10_000;
+        assert!(is_near, "{found:?}");
         // In whole intervals, within which three pieces are cleared.
         assert!((2300..3200).contains(&of_intervals.ns_per_mib), "{found:?}");
         // Twice the returned memory suffices.

@@ -81,59 +81,27 @@ fn least_squares(points: &[Point]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use coalesce_alloc::driver::calls::CallKind;
+    use coalesce_workloads::cases;
 
     use super::*;
 
-    fn fitted(times: &[(u64, &[u64])]) -> Fit {
-        let samples: Vec<Samples> = times
-            .iter()
-            .map(|&(mib, ns)| Samples {
-                call: CallKind::Malloc,
-                bytes: mib << 20,
-                ns: ns.to_vec(),
-            })
-            .collect();
-        line(&samples.iter().collect::<Vec<_>>()).unwrap()
-    }
-
+    /// A case is sizes in MiB, each with the times in ns; what is found is the cost, also for each MiB, and the worst share.
     #[test]
     fn lines_are_near_the_means() {
-        for (times, expected) in [
-            // On the line.
-            (
-                &[(2, &[1200_u64][..]), (64, &[7400]), (16384, &[1_639_400])][..],
-                "1000 100 0.000000",
-            ),
-            // One slow call does not count.
-            (
-                &[(2, &[100, 100, 100]), (4, &[200, 200, 200])],
-                "0 50 0.000000",
-            ),
-            (
-                &[(2, &[100, 100, 90_000]), (4, &[200, 200, 90_000])],
-                "0 50 0.000000",
-            ),
-            // No part is negative.
-            (&[(2, &[900]), (4, &[100])], "110 0 0.877778"),
-            (&[(2, &[100]), (4, &[900])], "0 58 0.742222"),
-            // Without a size, the mean.
-            (&[(0, &[30, 10, 900])], "20 0 0.000000"),
-            // Bad fits.
-            (&[(2, &[100]), (4, &[100]), (8, &[1000])], "44 20 0.796000"),
-            (
-                &[(2, &[500]), (4, &[900]), (8, &[1000]), (16, &[3000])],
-                "252 125 0.252000",
-            ),
-            (&[(0, &[0]), (1, &[5])], "1 4 0.000000"),
-            (&[(1, &[10]), (1, &[30])], "12 0 0.600000"),
-            (&[(1, &[100]), (2, &[100])], "100 0 0.000000"),
-            (&[(1, &[100]), (2, &[200])], "0 100 0.000000"),
-            (&[(1, &[1000]), (1024, &[1001])], "1000 0 0.000999"),
-        ] {
-            let Fit { cost, worst } = fitted(times);
-            let found = format!("{} {} {worst:.6}", cost.ns, cost.ns_per_mib);
-            assert_eq!(found, expected, "{times:?}");
-        }
+        cases::check("src/timing/profile/cases/lines.txt", |times| {
+            let number = |text: &str| text.parse::<u64>().unwrap();
+            let samples = times.split("; ").map(|of_size| {
+                let (mib, ns) = of_size.split_once(": ").unwrap();
+                Samples {
+                    call: CallKind::Malloc,
+                    bytes: number(mib) << 20,
+                    ns: ns.split(", ").map(number).collect(),
+                }
+            });
+            let samples: Vec<Samples> = samples.collect();
+            let Fit { cost, worst } = line(&samples.iter().collect::<Vec<_>>()).unwrap();
+            format!("{} {} {worst:.6}", cost.ns, cost.ns_per_mib)
+        });
         assert_eq!(line(&[]), None);
     }
 }

@@ -419,10 +419,8 @@ mod tests {
             .map(|s| s.bytes)
             .collect();
         assert_eq!((sizes.len(), sizes.last()), (14, Some(&LARGEST)));
-        assert!(
-            samples.iter().all(|s| s.ns.len() >= 5),
-            "every call is made in every round"
-        );
+        let is_complete = samples.iter().all(|s| s.ns.len() >= 5);
+        assert!(is_complete, "every call is made in every round");
     }
 
     /// Fails every call of one kind.

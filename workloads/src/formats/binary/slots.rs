@@ -135,43 +135,27 @@ mod tests {
         let taken = [4, 6, 8, 10].map(|id| slots.take(id).unwrap());
         assert_eq!(taken, [0, 1, 2, 3]);
         assert_eq!([slots.release(2), slots.release(0)], [Ok(8), Ok(4)]);
-        assert_eq!(
-            slots.release(2),
-            Err("no allocation is in slot 2".to_owned())
-        );
-        assert_eq!(
-            slots.id(u64::MAX),
-            Err(format!("no allocation is in slot {}", u64::MAX))
-        );
+        let found = slots.release(2);
+        assert_eq!(found, Err("no allocation is in slot 2".to_owned()));
+        let found = slots.id(u64::MAX);
+        assert_eq!(found, Err(format!("no allocation is in slot {}", u64::MAX)));
         // Below the highest id: live ones are known from here on, and those that become free are forgotten.
         let is_live = |id| Err(format!("id {id} is already live"));
-        assert_eq!(
-            [slots.ensure_new(6), slots.ensure_new(10)],
-            [6, 10].map(is_live)
-        );
-        assert_eq!(
-            [slots.ensure_new(8), slots.ensure_new(11)],
-            [Ok(()), Ok(())]
-        );
-        assert_eq!(
-            [6, 10].map(|id| slots.take(id).map(|_| ())),
-            [6, 10].map(is_live)
-        );
-        assert_eq!(
-            [slots.take(8), slots.take(3), slots.take(20)],
-            [Ok(0), Ok(2), Ok(4)]
-        );
+        let found = [slots.ensure_new(6), slots.ensure_new(10)];
+        assert_eq!(found, [6, 10].map(is_live));
+        let found = [slots.ensure_new(8), slots.ensure_new(11)];
+        assert_eq!(found, [Ok(()), Ok(())]);
+        let found = [6, 10].map(|id| slots.take(id).map(|_| ()));
+        assert_eq!(found, [6, 10].map(is_live));
+        let found = [slots.take(8), slots.take(3), slots.take(20)];
+        assert_eq!(found, [Ok(0), Ok(2), Ok(4)]);
         assert_eq!(slots.ensure_new(3), is_live(3));
         assert_eq!(slots.take(20).map(|_| ()), is_live(20));
-        assert_eq!(
-            [0, 1, 2, 3, 4].map(|slot| slots.id(slot).unwrap()),
-            [8, 6, 3, 10, 20]
-        );
+        let found = [0, 1, 2, 3, 4].map(|slot| slots.id(slot).unwrap());
+        assert_eq!(found, [8, 6, 3, 10, 20]);
         assert_eq!(slots.release(1), Ok(6));
-        assert_eq!(
-            [slots.ensure_new(6), slots.ensure_new(8)],
-            [Ok(()), is_live(8)]
-        );
+        let found = [slots.ensure_new(6), slots.ensure_new(8)];
+        assert_eq!(found, [Ok(()), is_live(8)]);
         assert_eq!(slots.take(6), Ok(1));
     }
 }

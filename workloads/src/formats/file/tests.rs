@@ -13,10 +13,8 @@ fn read(mut lines: Lines) -> Result<Vec<String>, String> {
         read.push(line.text.to_owned());
     }
     // The end stays the end.
-    assert_eq!(
-        lines.next_or_empty().map(|line| line.text.to_owned()),
-        Ok(String::new())
-    );
+    let found = lines.next_or_empty().map(|line| line.text.to_owned());
+    assert_eq!(found, Ok(String::new()));
     Ok(read)
 }
 
@@ -35,10 +33,8 @@ fn lines_end_with_any_line_break_or_the_file() {
     ] {
         assert_eq!(lines(text.as_bytes()).unwrap(), expected, "{text:?}");
     }
-    assert_eq!(
-        lines(b"a\n\xff\n").unwrap_err(),
-        "a.csv, line 2: not UTF-8 text"
-    );
+    let found = lines(b"a\n\xff\n").unwrap_err();
+    assert_eq!(found, "a.csv, line 2: not UTF-8 text");
 }
 
 #[test]
@@ -84,10 +80,8 @@ fn lines_of_a_slow_source_are_read_until_it_fails() {
         read(file.lines())
     };
     assert_eq!(slow(false).unwrap(), ["one", "two", "three"]);
-    assert_eq!(
-        slow(true).unwrap_err(),
-        "a.csv, line 3: cannot read further: unplugged"
-    );
+    let found = slow(true).unwrap_err();
+    assert_eq!(found, "a.csv, line 3: cannot read further: unplugged");
 }
 
 #[test]
@@ -145,15 +139,11 @@ fn a_compressed_file_may_have_as_many_bytes_as_are_kept() {
         format!("a.csv: unpacks to more than {kept} bytes, too many to keep in memory; {hint}");
     assert_eq!(read(u64::MAX, kept), Err(too_many));
     // Plain files have no such limit.
-    assert_eq!(
-        memory(b"abc").read_at_most(3, 1).map(|read| read.len()),
-        Ok(3)
-    );
+    let found = memory(b"abc").read_at_most(3, 1).map(|read| read.len());
+    assert_eq!(found, Ok(3));
     assert_eq!(memory(b"abc").budget(), Budget::of_plain(3));
-    assert_eq!(
-        memory(&packed).budget(),
-        Budget::of_packed(packed.len() as u64, 64, "gunzip")
-    );
+    let found = memory(&packed).budget();
+    assert_eq!(found, Budget::of_packed(packed.len() as u64, 64, "gunzip"));
 }
 
 #[test]
@@ -162,27 +152,17 @@ fn errors_name_the_file_and_the_place() {
     let name = "x/a\\u{1b}.csv";
     let error = FileError::new(path, "wrong\u{7}").with_hint("do this");
     assert_eq!(error.to_string(), format!("{name}: wrong\\u{{7}}; do this"));
-    assert_eq!(
-        FileError::in_line(path, 3, "wrong").to_string(),
-        format!("{name}, line 3: wrong")
-    );
-    assert_eq!(
-        FileError::at_byte(path, 0, "wrong").to_string(),
-        format!("{name}, byte 0: wrong")
-    );
+    let shown = FileError::in_line(path, 3, "wrong").to_string();
+    assert_eq!(shown, format!("{name}, line 3: wrong"));
+    let shown = FileError::at_byte(path, 0, "wrong").to_string();
+    assert_eq!(shown, format!("{name}, byte 0: wrong"));
     let unread = |kind: io::ErrorKind| FileError::unread(path, kind.into()).to_string();
-    assert_eq!(
-        unread(io::ErrorKind::PermissionDenied),
-        format!("{name}: no permission to read the file")
-    );
-    assert_eq!(
-        unread(io::ErrorKind::IsADirectory),
-        format!("{name}: a directory, not a regular file; name a file in it")
-    );
-    assert_eq!(
-        unread(io::ErrorKind::NotFound),
-        format!("{name}: entity not found")
-    );
+    let shown = unread(io::ErrorKind::PermissionDenied);
+    assert_eq!(shown, format!("{name}: no permission to read the file"));
+    let expected = format!("{name}: a directory, not a regular file; name a file in it");
+    assert_eq!(unread(io::ErrorKind::IsADirectory), expected);
+    let shown = unread(io::ErrorKind::NotFound);
+    assert_eq!(shown, format!("{name}: entity not found"));
     let long = FileError::new(path, "x".repeat(6000)).to_string();
     assert!(long.len() < 5200 && long.len() > 4900, "{}", long.len());
     assert_eq!(excerpt(&"é".repeat(81)), "é".repeat(80));

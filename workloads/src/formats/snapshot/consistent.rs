@@ -141,115 +141,60 @@ fn overlapping(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::snapshot::fixture::{entry, recording};
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{number, recording};
 
-    fn ranges(parts: &[(u64, u64)]) -> Ranges {
-        Ranges(parts.iter().copied().collect())
-    }
-
+    /// A case is ranges, each as `start:bytes`, and one that is added or removed.
     #[test]
-    fn ranges_are_added_once() {
-        let mut ranges = ranges(&[(10, 10), (30, 10)]);
-        for (start, bytes) in [
-            (10, 10),
-            (5, 6),
-            (19, 1),
-            (19, 5),
-            (25, 6),
-            (0, 100),
-            (12, 3),
-        ] {
-            assert_eq!(ranges.add(DeviceAddr(start), bytes), None, "{start}");
-        }
-        for (start, bytes) in [(20, 10), (0, 10), (40, 1)] {
-            assert_eq!(ranges.add(DeviceAddr(start), bytes), Some(()), "{start}");
-        }
-        assert_eq!(ranges.add(DeviceAddr(u64::MAX), 1), None);
-        assert_eq!(ranges.joined(), [(0, 41)]);
-    }
-
-    #[test]
-    fn a_part_of_ranges_is_removed() {
-        let removed = |start, bytes| {
-            let mut ranges = ranges(&[(10, 10), (20, 10), (40, 10)]);
-            let done = ranges.remove(DeviceAddr(start), bytes);
-            done.map(|()| ranges.0.into_iter().collect::<Vec<_>>())
-        };
-        assert_eq!(removed(10, 10), Some(vec![(20, 10), (40, 10)]));
-        assert_eq!(
-            removed(12, 3),
-            Some(vec![(10, 2), (15, 5), (20, 10), (40, 10)])
-        );
-        assert_eq!(removed(15, 10), Some(vec![(10, 5), (25, 5), (40, 10)]));
-        assert_eq!(removed(10, 20), Some(vec![(40, 10)]));
-        for (start, bytes) in [
-            (9, 2),
-            (29, 2),
-            (25, 20),
-            (30, 5),
-            (30, 10),
-            (45, 6),
-            (u64::MAX, 1),
-        ] {
-            assert_eq!(removed(start, bytes), None, "{start}");
-        }
-    }
-
-    #[test]
-    fn only_contiguous_ranges_are_joined() {
-        assert_eq!(ranges(&[]).joined(), []);
-        let apart = [(10, 10), (21, 9), (40, 10)];
-        assert_eq!(ranges(&apart).joined(), apart);
-        let parts = ranges(&[(10, 10), (20, 10), (30, 2), (40, 10), (50, 1)]);
-        assert_eq!(parts.joined(), [(10, 22), (40, 11)]);
+    fn ranges_are_added_once_and_removed_in_part() {
+        cases::check("src/formats/snapshot/cases/ranges.txt", |case| {
+            let range = |text: &str| {
+                let (start, bytes) = text.split_once(':').unwrap();
+                (number(start), number(bytes))
+            };
+            let (before, change) = case.split_once(" and ").unwrap();
+            let mut ranges = Ranges(before.split(", ").map(range).collect());
+            let (start, bytes) = range(change.split_once(' ').unwrap().1);
+            let done = if change.starts_with("add") {
+                ranges.add(DeviceAddr(start), bytes)
+            } else {
+                ranges.remove(DeviceAddr(start), bytes)
+            };
+            let joined = ranges.joined();
+            done.map_or("refused".to_owned(), |()| {
+                format!("{:?}, joined {joined:?}", ranges.0)
+            })
+        });
+        assert_eq!(Ranges(BTreeMap::new()).joined(), []);
     }
 
     #[test]
     fn a_history_that_contradicts_itself_is_found() {
-        use Action::*;
-
-        let history = [
-            (SegmentAlloc, 100, 50),
-            (Alloc, 100, 20),
-            (Alloc, 120, 30),
-            (FreeRequested, 100, 20),
-            (FreeCompleted, 100, 20),
-            (Alloc, 110, 10),
-            (FreeRequested, 110, 10),
-            (FreeCompleted, 110, 10),
-            (FreeRequested, 120, 30),
-            (FreeCompleted, 120, 30),
-            (SegmentFree, 100, 50),
-        ];
-        let check = |entries: &[(Action, u64, u64)]| {
-            let entries = entries
-                .iter()
-                .map(|&(action, addr, size)| entry(action, addr, size));
-            is_consistent(&Recording {
-                entries: entries.collect(),
-                ..Recording::default()
-            })
-        };
+        let history = "segment_alloc 100 50; alloc 100 20; alloc 120 30; free_requested 100 20; free_completed 100 20; \
+                       alloc 110 10; free_requested 110 10; free_completed 110 10; free_requested 120 30; \
+                       free_completed 120 30; segment_free 100 50";
+        let history: Vec<&str> = history.split("; ").collect();
+        let check = |entries: &[&str]| is_consistent(&recording(&entries.join("\n")));
         assert!(check(&history) && check(&[]));
         // Without its end, memory is left that the state at the end does not have.
         for end in 1..history.len() {
             assert!(!check(&history[..end]), "{end}");
         }
         for (index, wrong) in [
-            (0, (SegmentAlloc, 100, 49)),
-            (1, (Alloc, 100, 21)),
-            (1, (Alloc, 99, 20)),
-            (2, (Alloc, 119, 31)),
-            (3, (FreeRequested, 100, 19)),
-            (3, (FreeRequested, 101, 20)),
-            (4, (FreeCompleted, 100, 19)),
-            (5, (Alloc, 111, 10)),
-            (10, (SegmentFree, 100, 51)),
-            (10, (SegmentFree, 99, 50)),
+            (0, "segment_alloc 100 49"),
+            (1, "alloc 100 21"),
+            (1, "alloc 99 20"),
+            (2, "alloc 119 31"),
+            (3, "free_requested 100 19"),
+            (3, "free_requested 101 20"),
+            (4, "free_completed 100 19"),
+            (5, "alloc 111 10"),
+            (10, "segment_free 100 51"),
+            (10, "segment_free 99 50"),
         ] {
-            let mut history = history;
+            let mut history = history.clone();
             history[index] = wrong;
-            assert!(!check(&history), "{wrong:?}");
+            assert!(!check(&history), "{wrong}");
         }
     }
 

@@ -297,14 +297,10 @@ mod tests {
             assert_eq!(one.is_exact(), one.verdict() == Verdict::Exact);
             one.verdict().name()
         };
-        assert_eq!(
-            [0, 1].map(|count| verdict(&exact, count)),
-            ["nothing to verify", "exact"]
-        );
-        assert_eq!(
-            [0, 1].map(|count| verdict(&different, count)),
-            ["different"; 2]
-        );
+        let found = [0, 1].map(|count| verdict(&exact, count));
+        assert_eq!(found, ["nothing to verify", "exact"]);
+        let found = [0, 1].map(|count| verdict(&different, count));
+        assert_eq!(found, ["different"; 2]);
     }
 
     #[test]
@@ -313,14 +309,10 @@ mod tests {
         let [exact, later] = [13, 14].map(|minor| verification(minor, None));
         let late = || Err(RecordingError::Unfinished);
         let found = |attempts: Vec<Attempted>| best(attempts.into_iter());
-        assert_eq!(
-            found(vec![Ok(exact.clone()), Ok(later.clone())]),
-            Ok(exact.clone())
-        );
-        assert_eq!(
-            found(vec![Ok(one.clone()), Ok(two.clone())]),
-            Ok(one.clone())
-        );
+        let shown = found(vec![Ok(exact.clone()), Ok(later.clone())]);
+        assert_eq!(shown, Ok(exact.clone()));
+        let shown = found(vec![Ok(one.clone()), Ok(two.clone())]);
+        assert_eq!(shown, Ok(one.clone()));
         let named = Verification {
             remarks: vec!["the recording follows the rules of PyTorch 2.13".to_owned()],
             ..exact.clone()

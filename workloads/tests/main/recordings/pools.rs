@@ -137,11 +137,8 @@ fn recorded_pools_need_no_trial() {
             ..program.recording()
         };
         let verdict = verify(&recording, Known::default()).unwrap();
-        assert_eq!(
-            verdict.verdict(),
-            Verdict::Exact,
-            "seed {seed}: {verdict:#?}"
-        );
+        let found = verdict.verdict();
+        assert_eq!(found, Verdict::Exact, "seed {seed}: {verdict:#?}");
         assert!(verdict.remarks.is_empty(), "{:?}", verdict.remarks);
     }
 }
@@ -188,10 +185,9 @@ fn a_pool_that_cannot_be_found_is_named_as_the_likely_cause() {
     recording.entries = entries;
     let difference = verify(&recording, Known::default()).unwrap().difference;
     let reason = difference.unwrap().reason;
-    assert!(
-        reason.contains("this looks like memory of a private pool (torch.cuda.graph or MemPool)"),
-        "{reason}"
-    );
+    let is_told =
+        reason.contains("this looks like memory of a private pool (torch.cuda.graph or MemPool)");
+    assert!(is_told, "{reason}");
 }
 
 /// The statistics, but for those by the ids of pools.
@@ -232,11 +228,8 @@ fn replays_direct_requests_to_recorded_pools_and_to_those_found_by_trial() {
             PoolCall::Release,
             PoolCall::Empty,
         ];
-        assert_eq!(
-            pool_calls(&workload),
-            expected.map(|call| call(pool)),
-            "seed {seed}"
-        );
+        let shown = pool_calls(&workload);
+        assert_eq!(shown, expected.map(|call| call(pool)), "seed {seed}");
         let mut replayed = Program::new(seed).allocator;
         replay(&workload, &mut replayed, &mut ()).unwrap();
         assert_eq!(figures(&replayed), figures(&program.allocator), "{seed}");
@@ -275,11 +268,8 @@ fn pools_deleted_right_before_empty_cache_are_found_by_trial() {
         let workload = RecordedWorkload::new("pools", &recording).unwrap();
         let mut replayed = Program::new(seed).allocator;
         replay(&workload, &mut replayed, &mut ()).unwrap();
-        assert_eq!(
-            figures(&replayed),
-            figures(&program.allocator),
-            "seed {seed}"
-        );
+        let shown = figures(&replayed);
+        assert_eq!(shown, figures(&program.allocator), "seed {seed}");
     }
 }
 

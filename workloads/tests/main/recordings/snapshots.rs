@@ -33,11 +33,8 @@ fn check(file: &Path) {
 
     let verdict = verify(recording, Known::default()).unwrap();
     assert!(verdict.is_exact(), "{name}: {verdict:#?}");
-    assert_eq!(
-        verdict.exact as u64,
-        recorded("allocation.all.allocated"),
-        "{name}"
-    );
+    let expected = recorded("allocation.all.allocated");
+    assert_eq!(verdict.exact as u64, expected, "{name}");
     assert_eq!(verdict.predicted, verdict.segment_events, "{name}");
     assert_eq!(verdict.retries, recorded("num_alloc_retries"), "{name}");
     assert_eq!(verdict.ooms as u64, recorded("num_ooms"), "{name}");

@@ -35,16 +35,10 @@ fn check(file: &Path) {
 
     assert_eq!(recording.remarks, [""; 0], "{name}");
     assert!(recording.conf.is_some(), "{name}");
-    assert_eq!(
-        recording.entries.len() as u64,
-        recorded("trace_entries"),
-        "{name}"
-    );
-    assert_eq!(
-        recording.segments.len() as u64,
-        recorded("segments"),
-        "{name}"
-    );
+    let expected = recorded("trace_entries");
+    assert_eq!(recording.entries.len() as u64, expected, "{name}");
+    let expected = recorded("segments");
+    assert_eq!(recording.segments.len() as u64, expected, "{name}");
     let sum = |of: fn(&SegmentInfo) -> u64| -> u64 { recording.segments.iter().map(of).sum() };
     for (key, bytes) in [
         ("final_reserved_bytes", sum(SegmentInfo::total_size)),

@@ -62,10 +62,8 @@ fn json_of_a_snapshot_is_read() {
     let value: Value = serde_json::from_slice(&whole).unwrap();
     to_writer(&value, &mut pickle).unwrap();
     let recordings = snapshot::read(file("whole.json", whole)).unwrap();
-    assert_eq!(
-        recordings,
-        snapshot::read(file("whole.pickle", pickle)).unwrap()
-    );
+    let expected = snapshot::read(file("whole.pickle", pickle)).unwrap();
+    assert_eq!(recordings, expected);
     assert_eq!(recordings.len(), 2);
 }
 

@@ -17,7 +17,7 @@ use coalesce_workloads::cases;
 use coalesce_workloads::conditions::ReplayConditions;
 
 use super::*;
-use crate::advise::stability::{Gain, Spread, Spreads};
+use crate::advise::stability::tests::perturbed;
 use crate::advise::tests::{tried_in, with_search};
 use crate::diagnose::testing::MIB;
 use crate::holders::{Category, Holder};
@@ -62,7 +62,11 @@ impl Case {
                 ["left", settings] => case.left = number(settings),
                 ["stability", better, median] => {
                     let median = median.parse().expect("a share");
-                    case.stability = Some(stability(number(better), median));
+                    let better = number(better);
+                    case.stability = Some(Stability {
+                        reserves_less: better - 1,
+                        ..perturbed(better, median, 0.01)
+                    });
                 }
                 ["failure", requested, free, ref how @ ..] => {
                     case.failure = Some(failure(number(requested), number(free), how));
@@ -171,35 +175,6 @@ fn failure(requested: u64, free: u64, how: &[&str]) -> Failure {
         free_bytes: free * MIB,
         is_recorded: how.contains(&"recorded"),
         is_handled: how.contains(&"handled"),
-    }
-}
-
-fn stability(better: u64, median: f64) -> Stability {
-    let spread = Spread {
-        min: 1.0,
-        median: 1.1,
-        max: 1.2,
-    };
-    let spreads = Spreads {
-        least_capacity: spread,
-        peak_reserved: spread,
-    };
-    let gain = Gain {
-        min: 0.0,
-        median,
-        max: 0.2,
-        noise: 0.01,
-    };
-    Stability {
-        conf: "expandable_segments:True".to_owned(),
-        copies: 8,
-        wanted: 8,
-        present: spreads,
-        other: spreads,
-        needs_less: better,
-        reserves_less: better - 1,
-        least_capacity_gain: gain,
-        peak_reserved_gain: gain,
     }
 }
 

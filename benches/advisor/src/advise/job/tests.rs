@@ -2,6 +2,7 @@ use std::path::Path;
 
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::cases;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
@@ -10,53 +11,33 @@ use crate::advise::advise;
 use crate::advise::tests::request;
 use crate::diagnose::testing::{MIB, hold, several, written};
 
-/// Ranks by their available memory and what they need now and then, in MiB; 0 if it is unknown.
-fn ranks(ranks: &[(u64, u64, u64)]) -> Vec<RankNeeds> {
-    let known = |mib: u64| (mib > 0).then_some(mib * MIB);
-    let ranks = (0..)
-        .zip(ranks)
-        .map(|(number, &(available, now, then))| RankNeeds {
+/// Ranks by their available memory and what they need now and then, in MiB: `100 90 80, …`; `?` if it is unknown.
+fn ranks(ranks: &str) -> Vec<RankNeeds> {
+    let mib = |text: &str| text.parse::<u64>().ok().map(|mib| mib * MIB);
+    let ranks = ranks.split(", ").enumerate().map(|(number, rank)| {
+        let needs: Vec<_> = rank.split(' ').map(mib).collect();
+        RankNeeds {
             rank: format!("rank {number}"),
-            available_bytes: available * MIB,
-            current_bytes: known(now),
-            then_bytes: known(then),
+            available_bytes: needs[0].unwrap(),
+            current_bytes: needs[1],
+            then_bytes: needs[2],
             holds_bytes: None,
             holds_then_bytes: None,
-        });
+        }
+    });
     ranks.collect()
 }
 
+/// A case is the ranks, the one that needs most, and `then` if other settings are advised.
 #[test]
 fn what_the_ranks_need_in_sentences() {
-    let expandable = Some("expandable_segments:True");
-    let said = |all: &[(u64, u64, u64)], worst, conf| {
-        let sentences = sentences(&ranks(all), worst, conf).join("\n");
-        format!("{all:?}\n{sentences}\n")
-    };
-    insta::assert_snapshot!(
-        [
-            said(
-                &[(100, 90, 80), (100, 95, 70), (100, 60, 60)],
-                1,
-                expandable
-            ),
-            said(
-                &[(100, 130, 120), (100, 120, 100), (100, 60, 60)],
-                0,
-                expandable
-            ),
-            said(
-                &[(100, 130, 120), (100, 120, 110), (100, 60, 60)],
-                0,
-                expandable
-            ),
-            said(&[(100, 130, 130), (100, 100, 100)], 0, None),
-            said(&[(100, 90, 90), (100, 90, 90)], 1, None),
-            said(&[(100, 0, 0), (100, 90, 90)], 0, None),
-            said(&[], 0, None),
-        ]
-        .join("\n")
-    );
+    cases::check("src/advise/job/cases/sentences.txt", |case| {
+        let (all, rest) = case.split_once("; ").unwrap();
+        let conf = rest.ends_with("then").then_some("expandable_segments:True");
+        let worst = usize::from(rest.starts_with('1'));
+        sentences(&ranks(all), worst, conf).join("\n")
+    });
+    assert_eq!(sentences(&[], 0, None), [""; 0]);
 }
 
 #[test]

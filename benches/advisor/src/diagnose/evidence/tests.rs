@@ -108,10 +108,8 @@ fn settings_of_other_replays() {
         |evidence| {
             let expandable = "roundup_power2_divisions:2,expandable_segments:True";
             assert_eq!(evidence.expandable(), expandable);
-            assert_eq!(
-                evidence.conf_without("roundup_power2_divisions"),
-                "max_split_size_mb:64"
-            );
+            let found = evidence.conf_without("roundup_power2_divisions");
+            assert_eq!(found, "max_split_size_mb:64");
         },
     );
 }

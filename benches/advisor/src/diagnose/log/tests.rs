@@ -50,27 +50,16 @@ fn everything_that_happens_is_logged() {
     };
     Scene("", 100 * MIB, None).gather(program, |evidence| {
         let log = &evidence.log;
-        assert_eq!(
-            requests(log),
-            [
-                "0 mm: 31457180 of 31457280 bytes, 31457280 taken, at 0, stream 0, 1..4",
-                "1 loss: 700 of 1024 bytes, 2097152 taken, at 30, stream 1, 2..15",
-                "2 mm: 41943040 of 41943040 bytes, 41943040 taken, at 32, stream 0, 5..6",
-                "3 cat: 62914560 of 62914560 bytes, 62914560 taken, at 72, stream 0, 9..10",
-                "4 cat: 73400320 of 73400320 bytes, 73400320 taken, at 132, stream 0, 11..12, retried",
-                "5 too large: 209715200 of 0 bytes, 0 taken, nowhere, stream 0, 13..14, failed, retried",
-            ]
-        );
-        assert_eq!(log.emptied, [7]);
-        let marks: Vec<_> = log.marks.iter().map(|mark| (mark.event, &mark.tag[..])).collect();
-        assert_eq!(marks, [(0, "first"), (8, "second"), (16, "end")]);
-        assert_eq!(log.tags, ["mm", "loss", "cat", "too large"]);
-        let level = log.level(5);
-        assert_eq!(
-            format!("{level:?}"),
-            "Level { requested: 41943740, allocated: 41944064, active: 41944064, reserved: 75497472, \
-             reserved_small: 2097152, device_allocs: 3, device_frees: 0 }"
-        );
+        let marks: Vec<_> = log
+            .marks
+            .iter()
+            .map(|mark| (mark.event, &mark.tag))
+            .collect();
+        let (emptied, tags, level) = (&log.emptied, &log.tags, log.level(5));
+        let requests = requests(log).join("\n");
+        insta::assert_snapshot!(format!(
+            "{requests}\nemptied {emptied:?}, marks {marks:?}, tags {tags:?}\n{level:#?}"
+        ));
         assert_eq!((log.end(), log.level(log.end())), (17, Level::default()));
         assert_eq!(log.failure().map(|a| a.born), Some(13));
     });
@@ -108,23 +97,17 @@ fn requests_in_some_events() {
     assert_eq!(born(1..4), [1, 3]);
     assert_eq!(born(0..1), [0; 0]);
     assert_eq!(born(4..100), [4]);
-    assert_eq!(
-        [0, 1, 2, 4, 5].map(|event| log.index_from(event)),
-        [0, 0, 1, 2, 3]
-    );
+    let found = [0, 1, 2, 4, 5].map(|event| log.index_from(event));
+    assert_eq!(found, [0, 0, 1, 2, 3]);
     let first = |event| {
         log.first_request_from(event)
             .map(|(index, a)| (index, a.born))
     };
-    assert_eq!(
-        [first(3), first(4), first(5)],
-        [Some((1, 3)), Some((2, 4)), None]
-    );
+    let found = [first(3), first(4), first(5)];
+    assert_eq!(found, [Some((1, 3)), Some((2, 4)), None]);
     let live = &log.allocations[0];
-    assert_eq!(
-        [0, 1, 10, 11].map(|event| live.is_live_after(event)),
-        [false, true, true, false]
-    );
+    let found = [0, 1, 10, 11].map(|event| live.is_live_after(event));
+    assert_eq!(found, [false, true, true, false]);
     let failed = of_requests(&[1], &[1]);
     assert!(!failed.allocations[0].is_live_after(2));
 }
@@ -160,10 +143,8 @@ fn the_phase_of_an_event() {
         ..Log::default()
     };
     let phase = |event| log.phase(event).map(|mark| &mark.tag[..]);
-    assert_eq!(
-        [1, 2, 4, 5, 9].map(phase),
-        [None, Some("a"), Some("a"), Some("b"), Some("b")]
-    );
+    let found = [1, 2, 4, 5, 9].map(phase);
+    assert_eq!(found, [None, Some("a"), Some("a"), Some("b"), Some("b")]);
 }
 
 /// Each event takes memory; requests, and tags that are new, take more.

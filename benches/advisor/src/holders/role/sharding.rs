@@ -3,87 +3,66 @@
 
 use super::Role;
 
-/// Functions of a framework, by a part of their names, and what they do.
-struct Framework {
-    /// All of these are part of the paths of its files.
-    files: &'static [&'static str],
-    functions: &'static [(&'static str, Role)],
-}
+/// Parts of the names of functions that do the same.
+type Functions = [(Role, &'static [&'static str])];
 
-/// The first that matches counts.
-const FRAMEWORKS: [Framework; 8] = [
-    Framework {
-        files: &["/distributed/", "fsdp"],
-        functions: &FSDP,
-    },
-    Framework {
-        files: &["/distributed/_composable/"],
-        functions: &FSDP,
-    },
-    Framework {
+/// Frameworks: parts that the paths of a framework's files have, all of them, and its functions. The first that matches
+/// counts, of the functions as well.
+const FRAMEWORKS: [(&[&str], &Functions); 8] = [
+    (&["/distributed/", "fsdp"], FSDP),
+    (&["/distributed/_composable/"], FSDP),
+    (
         // The reducer, which has no Python frame, requests its buckets in the constructor, and again in the first call.
-        files: &["/nn/parallel/distributed.py"],
-        functions: &[
-            ("_ddp_init_helper", Role::Reduce),
-            ("_pre_forward", Role::Reduce),
+        &["/nn/parallel/distributed.py"],
+        &[(Role::Reduce, &["_ddp_init_helper", "_pre_forward"])],
+    ),
+    (
+        &["deepspeed", "zero/partition_parameters.py"],
+        &[
+            (Role::Gather, &["gather"]),
+            (Role::Reduce, &["_gradient"]),
+            (Role::Setup, &["_partition_param"]),
         ],
-    },
-    Framework {
-        files: &["deepspeed", "zero/partition_parameters.py"],
-        functions: &[
-            ("gather", Role::Gather),
-            ("_gradient", Role::Reduce),
-            ("_partition_param", Role::Setup),
-        ],
-    },
-    Framework {
-        files: &["deepspeed", "runtime/zero/"],
-        functions: &[
-            ("initialize_optimizer_states", Role::Optimizer),
-            ("fp32_partition", Role::Optimizer),
-            ("momentum", Role::Optimizer),
-            ("all_gather", Role::Gather),
-            ("grad", Role::Reduce),
-            ("reduce", Role::Reduce),
-            ("setup_buckets", Role::Reduce),
-            ("_setup_for_real_optimizer", Role::Reduce),
-            ("step", Role::Optimizer),
-        ],
-    },
-    Framework {
-        files: &["deepspeed", "activation_checkpointing"],
-        functions: &[("backward", Role::Recompute)],
-    },
-    Framework {
-        files: &["megatron", "tensor_parallel/random.py"],
-        functions: &[("backward", Role::Recompute)],
-    },
-    Framework {
-        files: &["megatron", "param_and_grad_buffer.py"],
-        functions: &[("", Role::Reduce)],
-    },
+    ),
+    (&["deepspeed", "runtime/zero/"], ZERO),
+    (
+        &["deepspeed", "activation_checkpointing"],
+        &[(Role::Recompute, &["backward"])],
+    ),
+    (
+        &["megatron", "tensor_parallel/random.py"],
+        &[(Role::Recompute, &["backward"])],
+    ),
+    (
+        &["megatron", "param_and_grad_buffer.py"],
+        &[(Role::Reduce, &[""])],
+    ),
 ];
 
-const FSDP: [(&str, Role); 9] = [
-    ("reduce_scatter", Role::Reduce),
-    ("foreach_reduce", Role::Reduce),
-    ("unshard", Role::Gather),
-    ("all_gather", Role::Gather),
-    ("_alloc_padded_unsharded", Role::Gather),
-    ("_init_sharded_param", Role::Setup),
-    ("_get_shard", Role::Setup),
-    ("_init_flat_param", Role::Setup),
-    ("flatten_tensors", Role::Setup),
+#[rustfmt::skip]
+const ZERO: &Functions = &[
+    (Role::Optimizer, &["initialize_optimizer_states", "fp32_partition", "momentum"]),
+    (Role::Gather, &["all_gather"]),
+    (Role::Reduce, &["grad", "reduce", "setup_buckets", "_setup_for_real_optimizer"]),
+    (Role::Optimizer, &["step"]),
+];
+
+#[rustfmt::skip]
+const FSDP: &Functions = &[
+    (Role::Reduce, &["reduce_scatter", "foreach_reduce"]),
+    (Role::Gather, &["unshard", "all_gather", "_alloc_padded_unsharded"]),
+    (Role::Setup, &["_init_sharded_param", "_get_shard", "_init_flat_param", "flatten_tensors"]),
 ];
 
 /// What a framework does in a function of a file. `is_innermost`: no other Python function is called by it.
 pub(super) fn role(name: &str, file: &str, is_innermost: bool) -> Option<Role> {
     let mut frameworks = FRAMEWORKS.iter();
-    let framework = frameworks.find(|one| one.files.iter().all(|part| file.contains(part)))?;
-    let mut functions = framework.functions.iter();
-    let found = functions.find(|(part, _)| name.contains(part));
+    let (_, functions) =
+        frameworks.find(|(files, _)| files.iter().all(|part| file.contains(part)))?;
+    let has_part = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let found = functions.iter().find(|(_, parts)| has_part(parts));
     let is_ddp = file.contains("/nn/parallel/");
     found
         .filter(|_| is_innermost || !is_ddp)
-        .map(|&(_, role)| role)
+        .map(|&(role, _)| role)
 }

@@ -34,10 +34,8 @@ fn found(allocations: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn memory_that_rises_and_falls() {
-    assert_eq!(
-        found(&[(0, 5, 100), (1, 4, 100), (2, 3, 100)]),
-        [(0, 2, 20)]
-    );
+    let shown = found(&[(0, 5, 100), (1, 4, 100), (2, 3, 100)]);
+    assert_eq!(shown, [(0, 2, 20)]);
     let two = [(0, 5, 100), (1, 4, 100), (6, 8, 200), (7, 9, 10)];
     assert_eq!(found(&two), [(0, 1, 5), (6, 7, 20)]);
     assert_eq!(found(&[]), []);
@@ -47,10 +45,8 @@ fn memory_that_rises_and_falls() {
 
 #[test]
 fn memory_that_fails_or_stays_does_not_count() {
-    assert_eq!(
-        found(&[(0, 4, 100), (1, 20, 500), (2, 3, FAILED), (5, 19, 100)]),
-        [(0, 0, 4), (5, 5, 20)]
-    );
+    let shown = found(&[(0, 4, 100), (1, 20, 500), (2, 3, FAILED), (5, 19, 100)]);
+    assert_eq!(shown, [(0, 0, 4), (5, 5, 20)]);
 }
 
 /// A hump ends where a tenth is left.

@@ -236,10 +236,8 @@ fn an_allocator_must_free_and_return_all_memory() {
     let leak = |allocator: &mut On<SimDevice>| {
         allocator.malloc(1, StreamId::DEFAULT).unwrap();
     };
-    assert_eq!(
-        torn_down(&leak),
-        Err("1 blocks were never freed".to_owned())
-    );
+    let found = torn_down(&leak);
+    assert_eq!(found, Err("1 blocks were never freed".to_owned()));
     let held = |allocator: &mut On<SimDevice>| {
         allocator.driver_mut().malloc(PAGE).unwrap();
     };

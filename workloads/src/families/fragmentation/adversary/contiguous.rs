@@ -73,10 +73,8 @@ mod tests {
         for (start, len) in [(0, 3), (7, 2), (4, 2)] {
             range.free(start, len);
         }
-        assert_eq!(
-            [2, 2, 2, 1, 1].map(|len| range.place(len)),
-            [4, 7, 0, 2, 10]
-        );
+        let found = [2, 2, 2, 1, 1].map(|len| range.place(len));
+        assert_eq!(found, [4, 7, 0, 2, 10]);
     }
 
     #[test]

@@ -54,10 +54,8 @@ fn every_kind_of_value_has_its_opcodes() {
     assert_eq!(written(&Fields { a: 7 }), b"}(X\x01\0\0\0aq\0K\x07u.");
     assert_eq!(written(&Kind::Plain), b"X\x05\0\0\0Plainq\0.");
     assert_eq!(written(&Kind::One(7)), b"}X\x03\0\0\0Oneq\0K\x07s.");
-    assert_eq!(
-        written(&Kind::Two(7, 8)),
-        b"}X\x03\0\0\0Twoq\0(K\x07K\x08ts."
-    );
+    let found = written(&Kind::Two(7, 8));
+    assert_eq!(found, b"}X\x03\0\0\0Twoq\0(K\x07K\x08ts.");
     let named = b"}X\x05\0\0\0Namedq\0}(X\x01\0\0\0aq\x01K\x07us.";
     assert_eq!(written(&Kind::Named { a: 7 }), named);
 }

@@ -97,10 +97,8 @@ mod tests {
     #[test]
     fn unknown_keys_suggest_what_is_meant() {
         let hint = |key| unknown_key_hint(key).unwrap_or_default();
-        assert_eq!(
-            hint("expandable_segment"),
-            "did you mean 'expandable_segments'?"
-        );
+        let found = hint("expandable_segment");
+        assert_eq!(found, "did you mean 'expandable_segments'?");
         assert_eq!(hint("max_split_size"), "did you mean 'max_split_size_mb'?");
         let later = "PyTorch has it from 2.12 on; --torch names a release";
         assert_eq!(hint("throw_on_cudamalloc_oom"), later);

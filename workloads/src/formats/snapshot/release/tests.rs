@@ -36,10 +36,8 @@ fn settings_and_stacks_bound_the_release() {
         ..Recording::default()
     };
     let told = |recording: &Recording| recording.releases().to_string();
-    assert_eq!(
-        told(&recording),
-        "PyTorch 2.10 or 2.11, from the snapshot's keys"
-    );
+    let found = told(&recording);
+    assert_eq!(found, "PyTorch 2.10 or 2.11, from the snapshot's keys");
     assert!(!recording.releases().know("large_segment_size_mb"));
     recording.conf = Some("large_segment_size_mb:32".to_owned());
     assert_eq!(recording.releases().range(), "PyTorch 2.11");
@@ -51,10 +49,8 @@ fn settings_and_stacks_bound_the_release() {
         ))
     };
     recording.stacks = vec![Stack::default(), called(1844), called(1787)];
-    assert_eq!(
-        told(&recording),
-        "PyTorch 2.10, from the line numbers in the snapshot's stacks"
-    );
+    let expected = "PyTorch 2.10, from the line numbers in the snapshot's stacks";
+    assert_eq!(told(&recording), expected);
     recording.stacks = vec![called(1)];
     assert_eq!(recording.releases().range(), "PyTorch 2.10 or 2.11");
 }

@@ -336,10 +336,8 @@ mod tests {
             }
         };
         let after = shown(&last.clone().into_info(), &[]);
-        assert!(
-            undone.is_ok() || before == after,
-            "an error changes nothing"
-        );
+        let is_unchanged = undone.is_ok() || before == after;
+        assert!(is_unchanged, "an error changes nothing");
         segments.push(last);
         undone
     }

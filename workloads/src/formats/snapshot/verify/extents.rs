@@ -175,14 +175,10 @@ mod tests {
             assert_eq!(most(&small), 908 * MIB / 9 * 8);
         }
         // Without one, pages are taken to be for large blocks.
-        assert_eq!(
-            most(&[(SegmentMap, 100, 2 * MIB), above]),
-            900 * MIB / 9 * 8
-        );
-        assert_eq!(
-            most(&[(SegmentMap, 100, PAGE), (SegmentAlloc, 1 << 30, PAGE)]),
-            PLENTY
-        );
+        let found = most(&[(SegmentMap, 100, 2 * MIB), above]);
+        assert_eq!(found, 900 * MIB / 9 * 8);
+        let found = most(&[(SegmentMap, 100, PAGE), (SegmentAlloc, 1 << 30, PAGE)]);
+        assert_eq!(found, PLENTY);
     }
 
     /// PyTorch gives the addresses of an expandable segment back when all of its pages are unmapped.

@@ -78,10 +78,8 @@ fn requests_and_uses_have_a_limit_of_streams() {
             stream += 1;
         }
         let error = found.unwrap_err();
-        assert!(
-            error.starts_with("more than 4096 streams"),
-            "{line}: {error}"
-        );
+        let is_told = error.starts_with("more than 4096 streams");
+        assert!(is_told, "{line}: {error}");
         assert_eq!(stream, 64 + 4097, "{line}");
     }
 }

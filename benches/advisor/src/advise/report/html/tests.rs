@@ -63,10 +63,8 @@ fn the_page_contains_the_advice_as_text_and_as_data() {
     assert!(page.contains("<h1>&lt;program&gt;</h1>") && page.contains(" on 2026-11-22."));
     let (_, text) = page.split_once("<noscript>").unwrap();
     let (text, _) = text.split_once("</noscript>").unwrap();
-    assert!(
-        text.contains("see `--capacity`") && text.contains("500.0 MiB"),
-        "{text}"
-    );
+    let is_told = text.contains("see `--capacity`") && text.contains("500.0 MiB");
+    assert!(is_told, "{text}");
     assert!(!page.contains("<small>") && !page.contains("\"<large>"));
     let found: Value = serde_json::from_str(content(&page, "advice")).unwrap();
     assert_eq!(found, advice);

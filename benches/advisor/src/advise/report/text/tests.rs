@@ -6,7 +6,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
-use crate::advise::stability::{Gain, Spreads, Stability};
+use crate::advise::stability::tests::perturbed;
 use crate::advise::tests::request;
 use crate::advise::{AdviceRequest, advise};
 use crate::diagnose::testing::{MIB, hold, written};
@@ -80,14 +80,10 @@ fn categories_with_their_shares() {
         categories(&advice)
     };
     assert_eq!(shown(1000, 999), "gradients 0.1 %.");
-    assert_eq!(
-        shown(500_000, 1000),
-        "gradients 50.0 %; the purpose of 0.1 % is unknown."
-    );
-    assert_eq!(
-        shown(999, 1000),
-        "The recording does not show what this memory is for."
-    );
+    let found = shown(500_000, 1000);
+    assert_eq!(found, "gradients 50.0 %; the purpose of 0.1 % is unknown.");
+    let expected = "The recording does not show what this memory is for.";
+    assert_eq!(shown(999, 1000), expected);
 }
 
 #[test]
@@ -175,40 +171,14 @@ fn how_reliable_the_advice_is() {
         median,
         max: 2.0,
     };
-    let spreads = |median| Spreads {
-        least_capacity: spread(median),
-        peak_reserved: spread(3.0),
-    };
-    let gain = Gain {
-        min: 0.0,
-        median: 0.1,
-        max: 0.2,
-        noise: 0.0,
-    };
-    advice.stability = Some(Stability {
-        conf: String::new(),
-        copies: 7,
-        wanted: 8,
-        present: spreads(1.5),
-        other: spreads(1.25),
-        needs_less: 6,
-        reserves_less: 5,
-        least_capacity_gain: gain,
-        peak_reserved_gain: gain,
-    });
+    let mut stability = perturbed(6, 0.1, 0.0);
+    (stability.conf, stability.copies) = (String::new(), 7);
+    stability.present.least_capacity = spread(1.5);
+    stability.other.least_capacity = spread(1.25);
+    advice.stability = Some(stability);
     advice.remarks = vec!["A remark.".to_owned()];
     advice.search.left = 4;
     advice.search.tried = 40;
     advice.search.seconds = 1.25;
-    let sentences = reliability(&advice);
-    assert_eq!(
-        sentences[..3],
-        [
-            "A remark.",
-            "In 7 perturbed runs of the program (frees reordered, sizes changed by up to 2 %), the memory that it \
-             needs exceeds what it requests by 50.0 % (0.0 % to 100.0 %) under the current settings and by 25.0 % \
-             (0.0 % to 100.0 %) under the default settings. It needs less under the latter in 6 of 7 runs.",
-            "40 settings were tried in 1.2 s. Time ran out for 4 more; --time-limit sets the limit.",
-        ]
-    );
+    insta::assert_snapshot!(reliability(&advice)[..3].join("\n"));
 }
