@@ -134,7 +134,7 @@ mod tests {
         let bytes = 100 * MIB;
         let begin = |no_split| Action::BeginPool { pool, no_split };
         let prime = Action::Prime { bytes, stream };
-        let rounded = Action::Settings("roundup_power2_divisions:1".to_owned());
+        let rounded = Action::Settings("roundup_power2_divisions:2".to_owned());
         assert_eq!(reserved(vec![]), [60, 60, 100, 100]);
         let emptied = reserved(vec![(1, Action::EmptyCache)]);
         assert_eq!(emptied, [60, 50, 90, 90]);
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(pooled, [60, 110, 110, 110]);
         let whole = reserved(vec![(0, begin(true)), (0, prime)]);
         assert_eq!(whole, [100, 100, 140, 140]);
-        assert_eq!(reserved(vec![(1, rounded)]), [60, 124, 188, 188]);
+        assert_eq!(reserved(vec![(1, rounded)]), [60, 124, 124, 124]);
     }
 
     #[test]

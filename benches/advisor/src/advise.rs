@@ -78,6 +78,7 @@ use self::search::candidates::CandidateGenerator;
 use self::search::sizes::RequestSizes;
 use self::search::{PRESENT, Search};
 use self::simulator::Simulator;
+use self::stability::Known;
 use crate::diagnose::{Evidence, Finding, Leak, diagnose, leak};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
@@ -373,7 +374,11 @@ fn stability_against(
 ) -> Option<Stability> {
     let known = |index: usize| {
         let tried = search.tried.get(index)?;
-        Some((tried.conf.as_str(), tried.minimum.known()?))
+        Some(Known {
+            conf: &tried.conf,
+            schedule: None,
+            minimum: tried.minimum.known()?,
+        })
     };
     match (known(PRESENT), rival.and_then(known)) {
         (Some(present), Some(rival)) => {
