@@ -79,12 +79,11 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str =
-    "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE, each part optional";
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;schedule=FILE, each part optional";
 
 impl Conf {
-    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE`,
-    /// each part optional.
+    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;schedule=FILE`,
+    /// each part optional. The Python package follows the schedule.
     ///
     /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
     /// PyTorch's own allocator reads, such as `PYTORCH_CUDA_ALLOC_CONF`. Without `torch` the release is the
@@ -98,6 +97,7 @@ impl Conf {
     ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
         let (mut name, mut conf, mut history, mut torch) = (None, None, None, None);
+        let mut schedule = None;
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -107,6 +107,7 @@ impl Conf {
                 "conf" => &mut conf,
                 "history" => &mut history,
                 "torch" => &mut torch,
+                "schedule" => &mut schedule,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
             if place.replace(value.trim()).is_some() {
