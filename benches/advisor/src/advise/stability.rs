@@ -201,11 +201,7 @@ pub(super) fn compare(
 }
 
 /// Finds the figures of a copy, which the simulator replays. `original` is the lower bound of the workload itself.
-fn run(
-    simulator: Simulator<'_>,
-    original: u64,
-    known: Known<'_>,
-) -> anyhow::Result<CopyFigures> {
+fn run(simulator: Simulator<'_>, original: u64, known: Known<'_>) -> anyhow::Result<CopyFigures> {
     let Known { conf, minimum, .. } = known;
     let simulator = Simulator {
         schedule: known.schedule,
