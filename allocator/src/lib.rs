@@ -113,6 +113,7 @@ pub mod snapshot;
 pub mod stats;
 
 pub use self::adaptor::busy::{Busy, Kernels};
+pub use self::adaptor::scheduled;
 pub use self::adaptor::verified::{Corruption, Verification, Verified};
 pub use self::adaptor::with_history::WithHistory;
 pub use self::allocator::{Allocator, ONE_EXABYTE};

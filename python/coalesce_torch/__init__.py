@@ -18,6 +18,8 @@ decisions of the installed PyTorch's own allocator. conf holds its settings; wit
 PYTORCH_CUDA_ALLOC_CONF applies. history is the number of history entries in a snapshot; without it
 none are recorded until the program asks for them. torch=2.13 names another release of PyTorch to
 follow, from 2.6 to 2.15. harden=poison or harden=guard finds programs that use memory wrongly.
+schedule=FILE names what `coalesce advise RECORDING --json=FILE` wrote: if it found something that
+the program could do at some of its lines, that is done there.
 
 The first enable() compiles a small C++ file against the headers of the installed PyTorch, in a few
 seconds, and keeps the result in ~/.cache/coalesce. Then everything that PyTorch offers works as
@@ -37,7 +39,7 @@ try:
 except ImportError as error:
     raise ImportError("coalesce_torch needs PyTorch, which is not installed here") from error
 
-from . import _complete, _harden, _pluggable
+from . import _complete, _harden, _pluggable, _schedule
 from ._library import call, configuration_error, load
 
 __all__ = [
@@ -78,9 +80,12 @@ def enable():
             "first use of CUDA, or start the program with python -m coalesce_torch"
         )
     _harden.follow(library)
+    schedule = _schedule.configured()
     _interface = "complete" if _complete.install(library) else "pluggable"
     if _interface == "pluggable":
         _pluggable.install(library)
+    if schedule is not None:
+        _schedule.follow(*schedule)
 
 
 def is_enabled():

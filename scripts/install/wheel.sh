@@ -55,6 +55,7 @@ for python in "${pythons[@]}"; do
   done
   clean "$venv" python -W error "$checkout/python/tests/test_files.py"
   clean "$venv" python -W error "$checkout/python/tests/test_record.py"
+  clean "$venv" python -W error "$checkout/python/tests/test_schedule.py"
   if [ "$(uname -s)" = Linux ]; then
     uv pip install --quiet --python "$venv" pytest pytest-xdist
     clean "$venv" python -W error "$checkout/python/tests/test_cache.py"

@@ -19,6 +19,7 @@ use crate::families::fragmentation::{
     Adversary, Churn, Comb, Fragmentation, Growth, Phases, Sawtooth, Survivors,
 };
 use crate::families::grad_accumulation::GradAccumulation;
+use crate::families::in_turns::InTurns;
 use crate::families::inference::Inference;
 use crate::families::moe::Moe;
 use crate::families::shared_gpu::SharedGpu;
@@ -42,6 +43,7 @@ static FAMILIES: &[Family] = &[
     Family::of::<GradAccumulation>("grad_accumulation"),
     Family::of::<Streams>("streams"),
     Family::of::<SharedGpu>("shared_gpu"),
+    Family::of::<InTurns>("in_turns"),
     Family::of::<BatchProbe>("batch_probe"),
     Family::of::<Experiment>("experiment"),
 ];

@@ -8,7 +8,7 @@
 //!   batches; [`crate::realism`] compares them with recordings.
 //! - **Patterns** are written with [`program`] directly. Each isolates one cause: [`fragmentation`] has
 //!   eight causes of fragmentation, [`grad_accumulation`] mistakes in a training loop, [`streams`] blocks
-//!   that wait for another stream, [`shared_gpu`] other processes, [`batch_probe`] the search for the
+//!   that wait for another stream, [`shared_gpu`] other processes, [`in_turns`] programs of several phases, [`batch_probe`] the search for the
 //!   largest batch, [`experiment`] the short examples of articles.
 //!
 //! # Adding a family
@@ -120,6 +120,7 @@ pub(crate) mod eager;
 pub mod experiment;
 pub mod fragmentation;
 pub mod grad_accumulation;
+pub mod in_turns;
 pub mod inference;
 pub mod lengths;
 pub mod moe;

@@ -19,6 +19,8 @@ pub struct Preset {
     pub family: String,
     /// The property of allocators that it shows, in a line.
     pub shows: String,
+    /// Whether sweeps of all presets leave it out, so that their recorded results stay what they are.
+    pub is_apart: bool,
     /// Parameters that differ from the family's defaults.
     pub parameters: Table,
 }
@@ -29,6 +31,8 @@ struct Entry {
     family: String,
     #[serde(default)]
     shows: String,
+    #[serde(default)]
+    is_apart: bool,
     #[serde(flatten)]
     parameters: Table,
 }
@@ -51,6 +55,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Preset>, CatalogError> {
             name,
             family: entry.family,
             shows: entry.shows,
+            is_apart: entry.is_apart,
             parameters: entry.parameters,
         })
     });

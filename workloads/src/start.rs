@@ -134,6 +134,12 @@ impl StartState {
         self.settings.release()
     }
 
+    /// The number of live blocks, which the first operations request.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
     /// The address of the live block with this id.
     pub(crate) fn address_of(&self, id: u64) -> Option<DeviceAddr> {
         self.live.get(usize::try_from(id).ok()?).copied()

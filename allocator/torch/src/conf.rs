@@ -98,13 +98,13 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=poison, \
-    each part optional";
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=poison;\
+    schedule=FILE, each part optional";
 
 impl Conf {
     /// Reads the environment through `variable`:
-    /// `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=MODE`,
-    /// each part optional.
+    /// `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE;fallback=on;harden=MODE;schedule=FILE`,
+    /// each part optional. The Python package follows the schedule.
     ///
     /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
     /// PyTorch's own allocator reads, such as `PYTORCH_CUDA_ALLOC_CONF`. Without `torch` the release is the
@@ -117,8 +117,8 @@ impl Conf {
         installed: Release,
     ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
-        let (mut name, mut conf, mut history) = (None, None, None);
-        let (mut torch, mut fallback, mut mode) = (None, None, None);
+        let (mut name, mut conf, mut history, mut torch) = (None, None, None, None);
+        let (mut fallback, mut mode, mut schedule) = (None, None, None);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -130,6 +130,7 @@ impl Conf {
                 "torch" => &mut torch,
                 "fallback" => &mut fallback,
                 "harden" => &mut mode,
+                "schedule" => &mut schedule,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
             if place.replace(value.trim()).is_some() {

@@ -22,6 +22,8 @@
 //! | `first.rs` | what is known before other settings are tried |
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
+//! | `in_time.rs` | what the program could do at some of its lines |
+//! | `in_time/` | what is worth trying, and its Python |
 //! | `job.rs` | one setting for all ranks of a job |
 //! | `report/` | the result as text and as an HTML page |
 
@@ -31,6 +33,7 @@ mod check;
 mod confidence;
 mod failure;
 mod first;
+mod in_time;
 mod job;
 mod opened;
 mod others;
@@ -62,6 +65,7 @@ pub use self::answer::{Answer, AnswerKind, FailureCause, command};
 pub use self::check::RecordingCheck;
 pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;
+pub use self::in_time::InTime;
 pub use self::job::{JobAdvice, RankNeeds, one_for_all};
 pub use self::opened::{Goal, Opened};
 pub use self::others::OtherPolicy;
@@ -74,22 +78,26 @@ pub use self::stability::{Gain, Spread, Spreads, Stability};
 
 use self::answer::Facts;
 use self::failure::FailureFinder;
+use self::in_time::Candidates;
 use self::search::candidates::CandidateGenerator;
 use self::search::sizes::RequestSizes;
 use self::search::{PRESENT, Search};
 use self::simulator::Simulator;
+use self::stability::Known;
 use crate::diagnose::{Evidence, Finding, Leak, diagnose, leak};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
 /// Percentages of the time limit at which each part ends: verification and findings; the trial of settings;
-/// minimum capacities; larger capacities; perturbed copies of the workload; other policies.
-const EXPLAINED: u32 = 40;
-const SEARCHED: u32 = 50;
-const COMPLETED: u32 = 65;
-const LOOKED_ABOVE: u32 = 70;
-const COPIED: u32 = 88;
-const COMPARED: u32 = 98;
+/// minimum capacities; larger capacities; perturbed copies of the workload; other policies; schedules; their copies.
+const EXPLAINED: u32 = 35;
+const SEARCHED: u32 = 45;
+const COMPLETED: u32 = 57;
+const LOOKED_ABOVE: u32 = 62;
+const COPIED: u32 = 75;
+const COMPARED: u32 = 83;
+const SCHEDULED: u32 = 93;
+const ENDED: u32 = 98;
 
 /// A leak explains a peak of which it is at least this part: 10 %.
 const LEAK_PART: u64 = 10;
@@ -112,7 +120,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     settings.context(CURRENT)?;
     let simulator = Simulator {
         progress: Some(&progress),
-        deadline: deadline.at_percent(COMPARED),
+        deadline: deadline.at_percent(ENDED),
         ..Simulator::of(request)?
     };
     let sizes = RequestSizes::of(request.workload)?;
@@ -142,6 +150,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         mut findings,
         leak,
         holdings,
+        candidates,
         mut skipped,
         error,
     } = explanation;
@@ -185,9 +194,16 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     }
     .answer();
     findings.retain(|finding| !answer.contradicts(finding));
+    let advised = best.filter(|_| answer.kind == AnswerKind::Change);
+    let limits = [SCHEDULED, ENDED].map(|percent| deadline.at_percent(percent));
+    let in_time = (can_fit && request.schedules && leak.is_none())
+        .then(|| in_time::search(request, &search, advised, &candidates, limits.into()))
+        .flatten();
+    if can_fit && request.schedules && limits[0].has_passed() {
+        skipped.push("schedules".to_owned());
+    }
     let mut remarks = [request.remarks, &remarks(request, &search, &skipped)].concat();
     remarks.extend(error);
-    let advised = best.filter(|_| answer.kind == AnswerKind::Change);
     Ok(Advice {
         format: 2,
         workload: request.workload.name().to_owned(),
@@ -208,6 +224,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         ranking: ranking::rank(&search, &shown, request.aim, advised),
         others,
         stability,
+        in_time,
         conditions: request.sources.to_vec(),
         coverage,
         remarks,
@@ -238,7 +255,8 @@ fn begin<'a>(
         request.conditions.limit.is_none().then_some(free_permille),
         request.releases,
         request.conditions.release,
-    );
+    )
+    .without(request.not_throughout);
     let mut search = Search::begin(
         simulator.until(deadline.at_percent(COMPLETED)),
         sizes,
@@ -260,6 +278,8 @@ struct Explanation {
     /// What every step leaves, if it is a part of the peak that matters.
     leak: Option<Leak>,
     holdings: Holdings,
+    /// What the program could do in its phases.
+    candidates: Candidates,
     /// What the time limit left out.
     skipped: Vec<String>,
     /// Why there are no findings.
@@ -304,6 +324,7 @@ impl Explanation {
         let event = failure.map(|failure| failure.event);
         let event = event.or_else(|| peak().map(|(event, _)| event));
         self.holdings = Holders::of(&evidence).at(event.unwrap_or(0));
+        self.candidates = Candidates::of(&evidence);
         let findings = diagnose(&evidence).into_iter();
         self.findings = findings.map(Finding::in_advice).collect();
         let peak = evidence.measures.peak_requested_bytes;
@@ -373,7 +394,11 @@ fn stability_against(
 ) -> Option<Stability> {
     let known = |index: usize| {
         let tried = search.tried.get(index)?;
-        Some((tried.conf.as_str(), tried.minimum.known()?))
+        Some(Known {
+            conf: &tried.conf,
+            schedule: None,
+            minimum: tried.minimum.known()?,
+        })
     };
     match (known(PRESENT), rival.and_then(known)) {
         (Some(present), Some(rival)) => {

@@ -23,6 +23,7 @@ pub mod difference;
 pub mod holders;
 #[cfg(test)]
 mod invented;
+pub mod phases;
 pub mod present;
 pub mod profile;
 mod settings_string;

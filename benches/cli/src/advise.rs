@@ -68,6 +68,10 @@ pub struct Args {
     /// Also write a self-contained HTML report of one workload; `-` prints it instead of the text.
     #[arg(long, value_name = "FILE")]
     html: Option<OutputFile>,
+    /// A setting that the program cannot have all the time, such as expandable_segments where it shares tensors with other
+    /// processes. It is tried in phases of the program only.
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    not_throughout: Vec<String>,
     /// Number of threads that replay at a time [default: the number of cores].
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -120,6 +124,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time_limit: limit_of_each,
         tell: Some(notice),
         jobs: Jobs::of(args.jobs),
+        schedules: sources.len() == 1,
+        not_throughout: &args.not_throughout,
     };
     let requests = workloads.iter().map(|one| one.request(goal));
     match requests.collect::<Vec<AdviceRequest<'_>>>().as_slice() {
@@ -196,6 +202,8 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
         time_limit: time_limit(TIME_LIMIT)?,
         tell: None,
         jobs: Jobs::of(None),
+        schedules: false,
+        not_throughout: &[],
     }))
 }
 

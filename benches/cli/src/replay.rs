@@ -179,6 +179,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         plan: plan.as_ref(),
         conditions: conditions.replay,
         profile: &Profile::load(&args.profile, Path::new(""))?,
+        schedule: None,
     };
     let mut watch = Watch::new();
     let mut count = (DemandCount::default(), &mut watch);

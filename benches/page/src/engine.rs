@@ -175,6 +175,8 @@ impl Engine {
             time_limit: limit,
             tell: None,
             jobs: Jobs::default(),
+            schedules: files == 1,
+            not_throughout: &[],
         };
         let requests: Vec<_> = self.files.iter().map(|file| file.request(goal)).collect();
         match requests.as_slice() {

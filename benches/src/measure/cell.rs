@@ -1,5 +1,7 @@
 //! One measurement: a workload under a policy and its settings on a device.
 
+use std::sync::Arc;
+
 use anyhow::{Context, bail};
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{CallCounts, CallKind};
@@ -10,6 +12,7 @@ use coalesce_alloc::error::Error;
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::registry::{self, OfflinePlan};
 use coalesce_alloc::release::Release;
+use coalesce_alloc::scheduled::{Schedule, Scheduled};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_plugin::Library;
@@ -50,6 +53,8 @@ pub struct Cell<'a> {
     pub conditions: ReplayConditions,
     /// Costs of driver calls.
     pub profile: &'a Profile,
+    /// What the program does to the reference at given requests besides, if anything.
+    pub schedule: Option<&'a Arc<Schedule>>,
 }
 
 /// The plan of an offline policy for a workload, which is read for it; `None` for all other policies.
@@ -90,6 +95,7 @@ impl<'a> Cell<'a> {
             plan: None,
             conditions: ReplayConditions::on(ROOMY),
             profile,
+            schedule: None,
         }
     }
 
@@ -196,7 +202,7 @@ impl Cell<'_> {
             if limit.is_some() {
                 allocator.set_memory_limit(limit);
             }
-            return Ok(Box::new(allocator));
+            return Ok(self.scheduled(allocator));
         }
         self.allocator_on(SimDevice::new(&config))
     }
@@ -228,7 +234,20 @@ impl Cell<'_> {
         if self.conditions.limit.is_some() {
             allocator.set_memory_limit(self.conditions.limit);
         }
-        Ok(Box::new(allocator))
+        Ok(self.scheduled(allocator))
+    }
+
+    /// The reference in a program that follows the schedule. The first requests get the blocks that it begins with.
+    fn scheduled<D: Driver + 'static>(
+        &self,
+        allocator: PyTorch<D>,
+    ) -> Box<dyn Allocator<Driver = D>> {
+        let Some(schedule) = self.schedule else {
+            return Box::new(allocator);
+        };
+        let live = allocator.stats().allocation.all().current;
+        let schedule = Arc::clone(schedule);
+        Box::new(Scheduled::new(allocator, schedule, live.unsigned_abs()))
     }
 
     /// The row of a cell that cannot be measured because the policy does not support `feature`.

@@ -158,6 +158,7 @@ impl Plan {
                 ..ReplayConditions::on(ROOMY)
             },
             profile: &self.profile,
+            schedule: None,
         })
     }
 

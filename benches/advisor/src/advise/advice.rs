@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::check::RecordingCheck;
+use super::in_time::InTime;
 use super::others::OtherPolicy;
 use super::peak::PeakBreakdown;
 use super::request::Aim;
@@ -58,6 +59,9 @@ pub struct Advice {
     pub others: Vec<OtherPolicy>,
     /// How far the figures hold for the next run; none if there was no time or nothing to compare.
     pub stability: Option<Stability>,
+    /// What the program could do at some of its lines, if that is better than all settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_time: Option<InTime>,
     /// Where settings, device memory, limit and addresses come from, one line each.
     pub conditions: Vec<String>,
     /// How much of the program is recorded; none without a recording.

@@ -29,6 +29,10 @@ pub struct Goal<'a> {
     pub tell: Option<fn(&str)>,
     /// How many threads replay at a time.
     pub jobs: Jobs,
+    /// Whether to look for what the program could do at some of its lines, too.
+    pub schedules: bool,
+    /// Keys that the program cannot have all the time, but in some of its phases.
+    pub not_throughout: &'a [String],
 }
 
 /// An opened workload and the conditions of its replays.
@@ -82,6 +86,8 @@ impl Opened {
             time_limit: goal.time_limit,
             tell: goal.tell,
             jobs: goal.jobs,
+            schedules: goal.schedules,
+            not_throughout: goal.not_throughout,
             copies: COPIES,
         }
     }

@@ -55,8 +55,7 @@ pub(super) fn of(search: &Search<'_>, aim: Aim) -> Option<usize> {
 /// none.
 fn preferred(tried: &[TriedSettings], requests: u64, aim: Aim) -> Option<usize> {
     let present = tried.get(PRESENT)?;
-    let defaults = tried.iter().find(|tried| tried.conf.is_empty());
-    let usual_ns = defaults.unwrap_or(present).on_device.driver_time_ns;
+    let usual_ns = usual_ns(tried, present);
     let completes = tried.iter().any(TriedSettings::fits);
     // Who names another aim accepts what it costs.
     let is_free = |index| index == PRESENT || !present.fits() || aim != Aim::Reserved;
@@ -98,6 +97,12 @@ fn preferred(tried: &[TriedSettings], requests: u64, aim: Aim) -> Option<usize> 
     best.map(|(index, _)| index)
 }
 
+/// Driver time under the default settings; under `present` if those were not tried.
+pub(super) fn usual_ns(tried: &[TriedSettings], present: &TriedSettings) -> u64 {
+    let defaults = tried.iter().find(|tried| tried.conf.is_empty());
+    defaults.unwrap_or(present).on_device.driver_time_ns
+}
+
 /// How well people know settings; lower is better known: whether they are others than the defaults and
 /// `expandable_segments:True`, and their number of keys.
 pub(super) fn familiarity(conf: &str) -> (bool, usize) {
@@ -106,7 +111,7 @@ pub(super) fn familiarity(conf: &str) -> (bool, usize) {
 }
 
 /// Whether the program is no worse off with `tried` than with `present`, under which it completes.
-fn is_no_worse(tried: &TriedSettings, present: &TriedSettings, usual_ns: u64) -> bool {
+pub(super) fn is_no_worse(tried: &TriedSettings, present: &TriedSettings, usual_ns: u64) -> bool {
     let (then, now) = (&tried.on_device, &present.on_device);
     then.peak_reserved_bytes <= now.peak_reserved_bytes
         && then.retries <= now.retries

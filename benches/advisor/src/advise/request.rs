@@ -61,6 +61,10 @@ pub struct AdviceRequest<'a> {
     pub tell: Option<fn(&str)>,
     /// How many threads replay the workload at a time.
     pub jobs: Jobs,
+    /// Whether to look for what the program could do at some of its lines, too.
+    pub schedules: bool,
+    /// Keys that the program cannot have all the time, but in some of its phases.
+    pub not_throughout: &'a [String],
     /// Number of perturbed copies of the workload that test how far the advice holds.
     pub copies: u64,
 }

@@ -83,7 +83,8 @@ impl<'a> Search<'a> {
         let mut first: Vec<Candidate> = vec![(as_generated, present.to_owned())];
         let others = generated
             .into_iter()
-            .filter(|(conf, _)| conf != present && generator.not_offered(conf).next().is_none());
+            .filter(|(conf, _)| conf != present && generator.can_have(conf))
+            .filter(|(conf, _)| generator.not_offered(conf).next().is_none());
         first.extend(others.map(|(conf, settings)| (Some(settings), conf)));
         let figures = figures.map_err(|error| format!("{error:#}"));
         let mut search = Self {
@@ -213,6 +214,7 @@ impl<'a> Search<'a> {
     fn try_all(&mut self, candidates: impl Iterator<Item = Candidate>) {
         let (seen, unoffered, generator) = (&mut self.seen, &mut self.unoffered, &self.generator);
         let fresh: Vec<Candidate> = candidates
+            .filter(|(_, conf)| generator.can_have(conf))
             .filter(|(_, conf)| {
                 let mut keys = generator.not_offered(conf).peekable();
                 let is_offered = keys.peek().is_none();

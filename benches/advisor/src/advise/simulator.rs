@@ -1,9 +1,12 @@
 //! Replays a workload on a simulated device under given settings.
 
+use std::sync::Arc;
+
 use anyhow::ensure;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::registry::OfflinePlan;
+use coalesce_alloc::scheduled::Schedule;
 use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
@@ -37,6 +40,8 @@ pub(super) struct Simulator<'a> {
     pub profile: &'a Profile,
     /// The plan of an offline policy.
     pub plan: Option<&'a OfflinePlan>,
+    /// What the program does besides, under the reference.
+    pub schedule: Option<&'a Arc<Schedule>>,
     /// Shows each replay.
     pub progress: Option<&'a Progress>,
     /// How many replays run at a time.
@@ -108,6 +113,7 @@ impl<'a> Simulator<'a> {
             profile: request.profile,
             progress: None,
             plan: None,
+            schedule: None,
             jobs: request.jobs,
             deadline: Deadline::after(None),
         })
@@ -142,6 +148,14 @@ impl<'a> Simulator<'a> {
         Self { plan, ..self }
     }
 
+    /// The same simulator of a program that follows a schedule.
+    pub fn following(self, schedule: &'a Arc<Schedule>) -> Self {
+        Self {
+            schedule: Some(schedule),
+            ..self
+        }
+    }
+
     /// The same device with another workload.
     pub fn with(self, workload: &'a Cached) -> anyhow::Result<Self> {
         Ok(Self {
@@ -162,6 +176,7 @@ impl<'a> Simulator<'a> {
             plan: self.plan,
             conditions: self.conditions,
             profile: self.profile,
+            schedule: self.schedule,
         }
     }
 

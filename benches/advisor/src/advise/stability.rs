@@ -1,5 +1,8 @@
 //! How far advice holds for the next run of the same program, which never repeats exactly.
 
+use std::sync::Arc;
+
+use coalesce_alloc::scheduled::Schedule;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::Bracket;
 use coalesce_workloads::perturbed::perturbed;
@@ -135,13 +138,20 @@ struct CopyFigures {
     reserved: u64,
 }
 
-/// Replays copies of the workload under two settings until the deadline. Each of the settings comes with its
-/// minimum memory for the workload itself. Copies under which the allocator fails are left out. Returns `None`
+/// Settings, with what the program does besides, and their minimum memory for the workload itself.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub conf: &'a str,
+    pub schedule: Option<&'a Arc<Schedule>>,
+    pub minimum: u64,
+}
+
+/// Replays copies of the workload under two settings until the deadline. Copies under which the allocator fails are left out. Returns `None`
 /// if no copy was completed.
 pub(super) fn compare(
     simulator: Simulator<'_>,
-    present: (&str, u64),
-    other: (&str, u64),
+    present: Known<'_>,
+    other: Known<'_>,
     wanted: u64,
     deadline: Deadline,
 ) -> Option<Stability> {
@@ -178,7 +188,7 @@ pub(super) fn compare(
         Gain::of(gains.collect())
     };
     Some(Stability {
-        conf: other.0.to_owned(),
+        conf: other.conf.to_owned(),
         copies: copies.len() as u64,
         wanted,
         present: spreads(&presents)?,
@@ -190,13 +200,13 @@ pub(super) fn compare(
     })
 }
 
-/// Finds the figures of a copy, which the simulator replays. `original` is the lower bound of the workload itself, and
-/// `minimum` its minimum memory.
-fn run(
-    simulator: Simulator<'_>,
-    original: u64,
-    (conf, minimum): (&str, u64),
-) -> anyhow::Result<CopyFigures> {
+/// Finds the figures of a copy, which the simulator replays. `original` is the lower bound of the workload itself.
+fn run(simulator: Simulator<'_>, original: u64, known: Known<'_>) -> anyhow::Result<CopyFigures> {
+    let Known { conf, minimum, .. } = known;
+    let simulator = Simulator {
+        schedule: known.schedule,
+        ..simulator
+    };
     let (_, with_room) = simulator.both(PYTORCH, conf)?;
     let lower_bound = simulator.demand.lower_bound_bytes;
     let fits = |bytes: u64| simulator.fits(PYTORCH, conf, bytes);

@@ -55,6 +55,8 @@ pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceR
         jobs: Jobs::default(),
         time_limit: None,
         tell: None,
+        schedules: false,
+        not_throughout: &[],
         copies: 0,
     }
 }

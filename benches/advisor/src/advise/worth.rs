@@ -21,7 +21,7 @@ pub(super) enum Worth {
 const TIME_PART: u64 = 20;
 
 impl Worth {
-    /// The worth of the best settings for an aim, by their gain in this run and in perturbed runs.
+    /// The worth of the best settings for an aim, or of what a program does besides, by their gain in this run and in perturbed runs.
     pub fn of(
         aim: Aim,
         present: &TriedSettings,
@@ -29,7 +29,7 @@ impl Worth {
         lower_bound: u64,
         stability: Option<&Stability>,
     ) -> Self {
-        if best.conf == present.conf || best.error.is_some() {
+        if best.error.is_some() {
             return Self::AsGood;
         }
         // Settings that make the workload fit are worthwhile in any case.

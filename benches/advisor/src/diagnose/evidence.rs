@@ -68,6 +68,8 @@ pub struct Evidence<'a> {
     pub peak: Moment,
     /// The failed request that ends the program, or else the first one.
     pub failure: Option<Moment>,
+    /// The call stacks of the requests.
+    pub stacks: RequestStacks,
     recorded: Option<RecordedRequests<'a>>,
     origins: Origins,
     trials: Mutex<HashMap<String, Option<Trial>>>,
@@ -127,6 +129,7 @@ impl<'a> Evidence<'a> {
             steps: Steps::find(&log, &stacks, &repeats),
             updates: steps::all_updates(&log, recorded.as_ref(), &stacks),
             repeats,
+            stacks,
             recorded,
             subject,
             log,

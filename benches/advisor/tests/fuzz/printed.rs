@@ -88,6 +88,8 @@ impl Printer {
             time_limit: Some(TIME_LIMIT),
             tell: None,
             jobs: Jobs::of(Some(NonZeroUsize::MIN)),
+            schedules: true,
+            not_throughout: &[],
         });
         let advice = advise(&request)?;
         assert_harmless(&text::page(&advice));

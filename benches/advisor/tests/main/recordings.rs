@@ -47,6 +47,8 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         jobs: Jobs::default(),
         time_limit: None,
         tell: None,
+        schedules: false,
+        not_throughout: &[],
         copies: COPIES,
     };
     let advice = advise(&request).unwrap();

@@ -8,6 +8,7 @@ use coalesce_bench::text::{
 };
 
 use crate::advise::advice::{Advice, RankedSettings};
+use crate::advise::in_time::InTime;
 use crate::advise::others::{OWN, OtherPolicy};
 use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
@@ -40,6 +41,31 @@ fn answer(advice: &Advice) -> String {
         paragraphs(answer.sentences.iter().cloned()),
         command(answer.command.as_deref()),
         paragraphs(remarks.cloned()),
+        advice.in_time.as_ref().map_or_else(String::new, in_time),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
+}
+
+/// What the program could do at some of its lines, and its phases.
+fn in_time(in_time: &InTime) -> String {
+    let lines = in_time.patch.iter().flat_map(|part| {
+        let place = format!("# {}", part.place);
+        std::iter::once(place).chain(part.lines.iter().cloned())
+    });
+    let lines: String = lines
+        .map(|line| format!("  {}\n", printable(line)))
+        .collect();
+    let phases = in_time.phases.iter().map(|phase| match phase.times.len() {
+        1 => printable(phase.to_string()).to_string(),
+        times => format!("{} {times} times", printable(phase.to_string())),
+    });
+    let phases: Vec<String> = phases.collect();
+    let parts = [
+        paragraphs(in_time.sentences.iter().cloned()),
+        command(in_time.command.as_deref()),
+        lines,
+        paragraphs([format!("The phases of the program: {}.", phases.join(", "))]),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")

@@ -37,6 +37,8 @@ pub(in crate::advise) struct CandidateGenerator {
     releases: Releases,
     /// The release that is simulated.
     release: Release,
+    /// Keys that the program cannot have all the time.
+    excluded: Vec<String>,
 }
 
 impl CandidateGenerator {
@@ -56,7 +58,22 @@ impl CandidateGenerator {
             free_permille,
             releases,
             release,
+            excluded: Vec::new(),
         }
+    }
+
+    /// The same without candidates that set these keys.
+    pub fn without(self, keys: &[String]) -> Self {
+        Self {
+            excluded: keys.to_vec(),
+            ..self
+        }
+    }
+
+    /// Whether the program can have these settings all the time.
+    pub fn can_have(&self, conf: &str) -> bool {
+        let mut keys = written(conf);
+        !keys.any(|(key, _)| self.excluded.iter().any(|excluded| excluded == key))
     }
 
     /// The keys that a settings string adds to the current ones and that a release in question does not know.

@@ -6,6 +6,7 @@
 //! autograd's own threads run it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
 
@@ -42,9 +43,8 @@ struct Outline {
 #[derive(Default)]
 struct Node {
     parent: u32,
-    /// Its line; empty for the root.
-    place: String,
-    line: u64,
+    /// None for the root.
+    frame: Option<Arc<Frame>>,
 }
 
 /// A line of the program that several paths pass.
@@ -75,8 +75,7 @@ impl RequestStacks {
                 parent = *tree.entry(key).or_insert_with(|| {
                     nodes.push(Node {
                         parent,
-                        place: frame.place(),
-                        line: frame.line,
+                        frame: Some(Arc::clone(frame)),
                     });
                     u32::try_from(nodes.len() - 1).unwrap_or(u32::MAX)
                 });
@@ -96,6 +95,19 @@ impl RequestStacks {
     #[must_use]
     pub fn id(&self, request: usize) -> Option<StackId> {
         *self.of.get(request)?
+    }
+
+    /// The frames of a request's path, outermost first, as numbers; empty if its stack is unknown.
+    #[must_use]
+    pub fn path(&self, request: usize) -> &[u32] {
+        let outline = self.outline(request);
+        outline.map_or(&[], |outline| &outline.path)
+    }
+
+    /// The frame with a number.
+    #[must_use]
+    pub fn frame(&self, number: u32) -> Option<&Frame> {
+        self.nodes.get(number as usize)?.frame.as_deref()
     }
 
     fn outline(&self, request: usize) -> Option<&Outline> {
@@ -149,7 +161,7 @@ impl RequestStacks {
             return None;
         }
         let source = StepSource::Loop {
-            place: self.nodes.get(line as usize)?.place.clone(),
+            place: self.frame(line)?.place(),
             trains,
         };
         let born = |request: &usize| log.allocations.get(*request).map(|a| a.born);
@@ -179,8 +191,7 @@ impl RequestStacks {
         }
         let loops = frames.into_iter().filter_map(|(parent, lines)| {
             let line = once_per_repetition(lines, |line| {
-                let node = self.nodes.get(line.node as usize);
-                node.map_or(0, |node| node.line)
+                self.frame(line.node).map_or(0, |frame| frame.line)
             })?;
             let covered = last_request.get(parent as usize)? - line.visits.first()?;
             (covered * 2 >= self.of.len()).then_some((covered, line))
@@ -252,9 +263,8 @@ impl Outline {
 }
 
 /// The Python frames of a stack from the outermost to the first of PyTorch or of a module.
-fn path(stack: &Stack) -> impl Iterator<Item = &Frame> {
-    let frames = stack.frames.iter().rev().map(AsRef::as_ref);
-    let python = frames.filter(|frame: &&Frame| frame.is_python());
+fn path(stack: &Stack) -> impl Iterator<Item = &Arc<Frame>> {
+    let python = stack.frames.iter().rev().filter(|frame| frame.is_python());
     python.take_while(|frame| !is_module(frame) && (!frame.is_of_torch() || wraps(frame)))
 }
 

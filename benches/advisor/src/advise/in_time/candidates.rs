@@ -1,0 +1,335 @@
+//! The remedies worth trying in a program, from its phases and from what they hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::once;
+use std::ops::Range;
+
+use coalesce_alloc::{MempoolId, PoolCall};
+use coalesce_workloads::op::{Answer, Op};
+
+use super::remedy::{Act, Remedy, Times};
+use crate::diagnose::Evidence;
+use crate::diagnose::log::Allocation;
+use crate::phases::{Phase, ProgramLine, phases};
+
+/// Requests of more have segments of their own, apart from those of small requests.
+const SMALL: u64 = 1 << 20;
+const PAGE: u64 = 2 << 20;
+/// A phase is repeated if it comes this often.
+const OFTEN: u64 = 8;
+/// The most lines whose tensors are given a pool.
+const LINES: usize = 4;
+/// Tensors of a line matter if they are this part of the peak.
+const PART: u64 = 20;
+
+/// What the program could do in its phases.
+#[derive(Clone, Debug, Default)]
+pub(in crate::advise) struct Candidates {
+    pub phases: Vec<Phase>,
+    /// Remedies apart from other settings.
+    pub remedies: Vec<Remedy>,
+}
+
+/// What serves a request: the stream, and the private pool that the program uses.
+type Home = (u32, MempoolId);
+
+impl Candidates {
+    /// The candidates of a program, as far as its replay shows it.
+    pub fn of(evidence: &Evidence<'_>) -> Self {
+        let phases = phases(evidence);
+        let homes = homes(evidence);
+        let has_pools = homes.iter().any(|(_, pool)| *pool != MempoolId::DEFAULT);
+        let mut remedies = primes(evidence, &phases, &homes);
+        remedies.extend(phases.iter().flat_map(emptied));
+        if !has_pools {
+            let pools = in_pools(evidence, &phases);
+            remedies.extend(pools.flat_map(|(phase, at, requests)| {
+                [false, true].map(move |no_split| Remedy {
+                    act: Act::Pool { no_split },
+                    phase: phase.clone(),
+                    at: at.clone(),
+                    times: Times::Every(1),
+                    requests: requests.clone(),
+                })
+            }));
+        }
+        Self { phases, remedies }
+    }
+
+    /// Remedies that change the settings from `base` to one of `confs`: in one phase, from one on, or up to it.
+    pub fn settings(&self, base: &str, confs: &[String]) -> Vec<Remedy> {
+        let all = self.phases.iter().filter(|_| self.phases.len() > 1);
+        let each = all.flat_map(|phase| {
+            let during = confs.iter().map(|conf| {
+                let then = Some(super::remedy::back(conf, base));
+                remedy(
+                    phase,
+                    Act::Settings {
+                        conf: conf.clone(),
+                        then,
+                    },
+                    Times::Every(1),
+                )
+            });
+            let from = confs.iter().map(|conf| {
+                remedy(
+                    phase,
+                    Act::Settings {
+                        conf: conf.clone(),
+                        then: None,
+                    },
+                    Times::First,
+                )
+            });
+            during.chain(from.filter(|remedy| starts(remedy) > 0))
+        });
+        each.collect()
+    }
+}
+
+/// The first request of a remedy.
+fn starts(remedy: &Remedy) -> u64 {
+    remedy.requests.first().map_or(0, |requests| requests.start)
+}
+
+fn remedy(phase: &Phase, act: Act, times: Times) -> Remedy {
+    Remedy {
+        act,
+        phase: phase.name.clone(),
+        at: phase.line.clone(),
+        times,
+        requests: phase.times.clone(),
+    }
+}
+
+/// Returns of cached memory after a phase: each time, the first time, or every so many times.
+fn emptied(phase: &Phase) -> Vec<Remedy> {
+    let count = phase.times.len() as u64;
+    let mut times = vec![Times::Every(1)];
+    if count > 1 {
+        times.push(Times::First);
+    }
+    times.extend(
+        [4, 16]
+            .into_iter()
+            .filter(|n| count >= OFTEN.max(2 * n))
+            .map(Times::Every),
+    );
+    times
+        .into_iter()
+        .map(|times| remedy(phase, Act::EmptyCache, times))
+        .collect()
+}
+
+/// What requests memory: its name, its line, and the requests of each time.
+type Place = (String, Option<ProgramLine>, Vec<Range<u64>>);
+
+/// The homes of all requests.
+fn homes(evidence: &Evidence<'_>) -> Vec<Home> {
+    let (mut homes, mut pools) = (Vec::new(), Vec::new());
+    // Whatever could be read for the replay is read again. Without it, nothing is known of pools.
+    _ = evidence.subject.workload.emit(&mut |op: Op<'_>| {
+        match op {
+            Op::Malloc { stream, .. } => {
+                homes.push((stream, pools.last().copied().unwrap_or(MempoolId::DEFAULT)));
+            }
+            Op::Pool(PoolCall::Begin(pool)) => pools.push(pool),
+            Op::Pool(PoolCall::End(ended)) => pools.retain(|pool| *pool != ended),
+            _ => {}
+        }
+        Ok(Answer::Done)
+    });
+    homes
+}
+
+/// Blocks to request and free at the start, before a phase, or before the first request of a stream or of a private pool:
+/// as large as what is held there at its peak, a little more, or the largest request.
+fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Remedy> {
+    // A program that was running when its recording began did what it did before.
+    let start = evidence.subject.workload.start();
+    let before = start.map_or(0, |start| start.live());
+    let mut first: BTreeMap<Home, usize> = BTreeMap::new();
+    for (request, &home) in homes.iter().enumerate() {
+        first.entry(home).or_insert(request);
+    }
+    let of = |home: Home| {
+        evidence.allocations().filter(move |&(index, allocation)| {
+            allocation.bytes > SMALL && homes.get(index) == Some(&home)
+        })
+    };
+    let of_phase = |home, phase: &Phase| {
+        peak(of(home).filter(|&(index, _)| {
+            let ended = phase.times.partition_point(|time| time.end <= index as u64);
+            let time = phase.times.get(ended);
+            time.is_some_and(|time| time.contains(&(index as u64)))
+        }))
+    };
+    let mut places: Vec<(Place, Home, Vec<u64>)> = Vec::new();
+    for (&home, &request) in first.iter().filter(|(_, request)| **request >= before) {
+        let peak_of_all = peak(of(home));
+        let largest = of(home).map(|(_, a)| a.bytes).max().unwrap_or(0);
+        let mut sizes = vec![
+            peak_of_all,
+            peak_of_all + peak_of_all / 50,
+            peak_of_all + peak_of_all / 20,
+            largest,
+        ];
+        sizes.extend(phases.iter().map(|phase| of_phase(home, phase)));
+        let (name, line) = requester(evidence, request, phases);
+        let requests = once(request as u64..request as u64 + 1).collect();
+        places.push(((name, line, requests), home, sizes));
+    }
+    for phase in phases {
+        let begin = phase
+            .times
+            .first()
+            .and_then(|time| usize::try_from(time.start).ok());
+        let home = begin
+            .filter(|begin| *begin > before)
+            .and_then(|begin| homes.get(begin));
+        if let Some(&home) = home {
+            let place = (phase.name.clone(), phase.line.clone(), phase.times.clone());
+            places.push((place, home, vec![of_phase(home, phase)]));
+        }
+    }
+    let each = places
+        .into_iter()
+        .flat_map(|((phase, at, requests), (stream, _), sizes)| {
+            let sizes = sizes.into_iter().map(|size| size.next_multiple_of(PAGE));
+            let sizes: BTreeSet<u64> = sizes.filter(|size| *size > PAGE).collect();
+            sizes.into_iter().map(move |bytes| Remedy {
+                act: Act::Prime { bytes, stream },
+                phase: phase.clone(),
+                at: at.clone(),
+                times: Times::First,
+                requests: requests.clone(),
+            })
+        });
+    each.collect()
+}
+
+/// The most bytes of some allocations that are live at a time.
+fn peak<'l>(allocations: impl Iterator<Item = (usize, &'l Allocation)>) -> u64 {
+    const ROUNDING: u64 = 512;
+    let mut changes: Vec<(u64, i64)> = Vec::new();
+    for (_, allocation) in allocations.filter(|(_, a)| !a.failed) {
+        let bytes = allocation.bytes.next_multiple_of(ROUNDING).cast_signed();
+        changes.push((allocation.born, bytes));
+        changes.push((allocation.freed, -bytes));
+    }
+    changes.sort_unstable();
+    let (mut live, mut most) = (0_i64, 0);
+    for (_, change) in changes {
+        live = live.saturating_add(change);
+        most = most.max(live);
+    }
+    most.unsigned_abs()
+}
+
+/// Who makes a request: the phase, and its line; or else the line of the program that is to blame.
+fn requester(
+    evidence: &Evidence<'_>,
+    request: usize,
+    phases: &[Phase],
+) -> (String, Option<ProgramLine>) {
+    let at = request as u64;
+    if let Some(phase) = phases
+        .iter()
+        .find(|phase| phase.times.first().is_some_and(|time| time.start == at))
+    {
+        return (phase.name.clone(), phase.line.clone());
+    }
+    match blamed(evidence, request) {
+        Some(line) => (line.place(), Some(line)),
+        None => ("the first request".to_owned(), None),
+    }
+}
+
+/// The line of the program that is to blame for a request.
+fn blamed(evidence: &Evidence<'_>, request: usize) -> Option<ProgramLine> {
+    let stack = evidence.stack_of(request)?;
+    let stack = evidence.subject.recording?.stacks.get(stack.0 as usize)?;
+    stack.blamed().map(ProgramLine::of)
+}
+
+/// Phases and lines that could have a pool of their own: lines whose tensors live for long, and phases in which each request
+/// has a stack. (The threads of a backward pass have none, and do not use a pool of the thread that calls it.)
+fn in_pools<'e>(
+    evidence: &'e Evidence<'_>,
+    phases: &'e [Phase],
+) -> impl Iterator<Item = Place> + 'e {
+    let has_stacks = evidence.subject.recording.is_some();
+    let is_of_thread = move |request: u64| {
+        let index = usize::try_from(request).unwrap_or(usize::MAX);
+        !has_stacks || !evidence.stacks.path(index).is_empty()
+    };
+    let whole = phases
+        .iter()
+        .filter(move |phase| phase.times.iter().cloned().flatten().all(is_of_thread));
+    let whole = whole.map(|phase| (phase.name.clone(), phase.line.clone(), phase.times.clone()));
+    whole.chain(lasting(evidence))
+}
+
+/// The lines whose tensors live for at least half of the program, with all times that they are executed.
+fn lasting(evidence: &Evidence<'_>) -> Vec<Place> {
+    let half = evidence.log.end() / 2;
+    let mut bytes: BTreeMap<ProgramLine, u64> = BTreeMap::new();
+    for (index, allocation) in evidence.allocations() {
+        let end = allocation.freed.min(evidence.log.end());
+        if allocation.bytes > SMALL
+            && end - allocation.born.min(end) >= half
+            && let Some(line) = blamed(evidence, index)
+        {
+            *bytes.entry(line).or_default() += allocation.bytes;
+        }
+    }
+    let least = evidence.measures.peak_requested_bytes / PART;
+    let mut lines: Vec<(u64, ProgramLine)> = bytes
+        .into_iter()
+        .map(|(line, bytes)| (bytes, line))
+        .collect();
+    lines.sort_unstable_by(|a, b| b.cmp(a));
+    let lines = lines
+        .into_iter()
+        .filter(|(bytes, _)| *bytes >= least)
+        .take(LINES);
+    let places = lines.map(|(_, line)| {
+        (
+            line.place(),
+            Some(line.clone()),
+            executions(evidence, &line),
+        )
+    });
+    places.collect()
+}
+
+/// The requests that are made while a line is executed.
+fn executions(evidence: &Evidence<'_>, line: &ProgramLine) -> Vec<Range<u64>> {
+    let stacks = evidence
+        .subject
+        .recording
+        .map_or(&[][..], |recording| &recording.stacks);
+    let passes: Vec<bool> = stacks
+        .iter()
+        .map(|stack| {
+            let mut frames = stack.frames.iter();
+            frames.any(|frame| {
+                frame.line == line.line
+                    && frame.filename == line.file
+                    && frame.name == line.function
+            })
+        })
+        .collect();
+    let mut times: Vec<Range<u64>> = Vec::new();
+    for (index, _) in evidence.allocations() {
+        let stack = evidence.stack_of(index);
+        if stack.is_some_and(|id| passes.get(id.0 as usize) == Some(&true)) {
+            let request = index as u64;
+            match times.last_mut().filter(|last| last.end == request) {
+                Some(last) => last.end += 1,
+                None => times.push(request..request + 1),
+            }
+        }
+    }
+    times
+}

@@ -1,0 +1,45 @@
+//! What is worth trying in programs as text, and the Python of it: `cases/`.
+
+use coalesce_alloc::release::v2;
+use coalesce_workloads::cases;
+
+use super::*;
+use crate::diagnose::testing::case;
+
+#[test]
+fn remedies_of_programs() {
+    cases::check("src/advise/in_time/cases/remedies.txt", |program| {
+        case::gather(program, |evidence| {
+            let candidates = Candidates::of(evidence);
+            let confs = ["max_split_size_mb:20".to_owned()];
+            let settings = candidates.settings("", &confs);
+            let all = candidates.remedies.iter().chain(&settings);
+            let lines = all.map(|remedy| {
+                let python = remedy.python(v2(11)).join(" | ");
+                let actions = remedy.actions(1).into_iter();
+                let actions: Vec<String> =
+                    actions.map(|(request, _)| request.to_string()).collect();
+                format!("{}: {python} [{}]", remedy.place(), actions.join(" "))
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        })
+    });
+}
+
+#[test]
+fn settings_are_changed_and_taken_back_in_every_release() {
+    let expandable = "expandable_segments:True";
+    assert!(can_be_set(expandable) && can_be_set("max_split_size_mb:20") && can_be_set(""));
+    assert!(!can_be_set("backend:native") && !can_be_set("max_split_size_mb:20,pinned_use_x:1"));
+    assert_eq!(remedy::back(expandable, ""), "expandable_segments:False");
+    assert_eq!(remedy::back(expandable, expandable), expandable);
+    assert_eq!(remedy::back("max_split_size_mb:20", "a:1"), "a:1");
+    assert_eq!(
+        remedy::setter(v2(9)),
+        "torch.cuda.memory._set_allocator_settings"
+    );
+    assert_eq!(
+        remedy::setter(v2(10)),
+        "torch._C._accelerator_setAllocatorSettings"
+    );
+}
