@@ -39,7 +39,7 @@
 //! # Costs
 //!
 //! A page that is mapped costs 24 µs on an H200, nearly all of it for `cuMemSetAccess`; a program that repeats itself
-//! maps nothing after a few steps. Without driver calls, a request and its free take 1.6 times as long as the
+//! maps nothing after a few steps. Without driver calls, a request and its free take 1.5 times as long as the
 //! reference's, and several times as long with several streams, whose order is looked up. When there are too many views, those
 //! unused for longest are unmapped once the work on them is over, without waiting for it. `empty_cache` waits for the
 //! device, unmaps all views without blocks and returns all units without blocks.
