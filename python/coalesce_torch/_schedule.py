@@ -10,6 +10,7 @@ or ends.
 """
 
 import ast
+import dis
 import json
 import linecache
 import os
@@ -69,7 +70,7 @@ class Follower:
                 if (name, code.co_name) != (file, at["function"]):
                     continue
                 if lines is None:
-                    lines = {line for _, _, line in code.co_lines()}
+                    lines = {line for _, line in dis.findlinestarts(code)}
                 if at["line"] in lines:
                     found.append((index, *_statement(code.co_filename, at["line"])))
             self._of_code[code] = found
