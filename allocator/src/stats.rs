@@ -87,7 +87,8 @@ const ADDED: [(&str, Release); 2] = [
 ];
 
 impl DeviceStats {
-    /// The figures of two allocators of one device, those that sum up. The peaks are added, too.
+    /// The sum of the statistics of two allocators of one device. Peaks are added, too, so they are upper bounds. Retries, failures
+    /// and figures of settings are those of `self`.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut by_pool = self.reserved_bytes_by_private_pools.clone();

@@ -17,8 +17,8 @@ pub const FILL: &str = "coalesce_fill";
 /// `(const u64* first, u64 words, u64 seed, u64* mismatches)`.
 pub const CHECK: &str = "coalesce_check";
 
-/// The kernel that finds the first word that is not `word`: `(const u64* first, u64 words, u64 word, u64* found)`. `found`
-/// becomes the complement of its number, or stays 0.
+/// The kernel that finds the first word that is not `word`: `(const u64* first, u64 words, u64 word, u64* found)`. If
+/// there is one, `*found` becomes the complement of its number, so that an atomic maximum keeps the first; else it stays 0.
 pub const FIND: &str = "coalesce_find";
 
 /// Threads per block of the kernels.

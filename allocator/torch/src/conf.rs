@@ -155,7 +155,7 @@ impl Conf {
                 (name, conf) => other(name, conf.unwrap_or_default())?,
             },
             history: history.map(entries).transpose()?,
-            falls_back: fallback.map_or(Ok(false), is_on)?,
+            falls_back,
         })
     }
 

@@ -106,7 +106,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Takes the place of a policy that failed, with its limit.
     ///
     /// # Errors
-    /// If the device does not give its peers access to the memory.
+    /// If the driver cannot give the peers of the device access to its memory.
     pub fn instead_of(&mut self, failed: Self) -> Result<(), Error> {
         let _ = self.set_memory_fraction(failed.memory_fraction());
         let peers = failed.peers.clone();

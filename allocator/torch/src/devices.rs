@@ -1,6 +1,8 @@
 //! The allocators of all devices of the process, each behind a lock.
 
+mod blocks;
 mod hardened;
+mod reference;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -19,7 +21,7 @@ use coalesce_alloc::{MempoolId, Shared, SharedGuard};
 
 pub use self::hardened::StackSource;
 use crate::conf::{Choice, Conf, ConfError, Harden};
-use crate::device::{DeviceAllocator, Malloc};
+use crate::device::DeviceAllocator;
 use crate::failure::{Failure, guarded};
 
 /// Maximum number of devices: PyTorch's `DeviceIndex` is a signed 8-bit integer.
@@ -156,105 +158,6 @@ impl<D: Driver + 'static> Devices<D> {
             device.listen(make(u32::try_from(ordinal).unwrap_or(u32::MAX)));
             Ok(())
         })
-    }
-
-    /// Allocates memory of a device. Returns null for zero bytes.
-    ///
-    /// # Errors
-    /// If memory runs out, or as [`Self::with`].
-    pub fn malloc(
-        &self,
-        ordinal: i32,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<DeviceAddr, Failure> {
-        let stack = self.stack();
-        self.repeated(|| {
-            self.with(ordinal, |device| {
-                let addr = device.malloc(bytes, stream)?;
-                if let Some(stack) = &stack {
-                    device.note_malloc(addr, bytes, stream, stack);
-                }
-                Ok(addr)
-            })
-        })
-    }
-
-    /// As [`Self::malloc`], but the reference has no limit of 2^60 bytes. If no cached block fits, `collect` may
-    /// first free memory of any device, without a lock, and returns whether it did. With the setting
-    /// `release_lock_on_cudamalloc`, other threads may use the device's allocator while this one waits for the device.
-    ///
-    /// # Errors
-    /// As [`Self::malloc`].
-    pub fn malloc_collecting(
-        &self,
-        ordinal: i32,
-        bytes: u64,
-        stream: StreamId,
-        collect: impl FnOnce() -> bool,
-    ) -> Result<DeviceAddr, Failure> {
-        let addr = self.malloc_in_parts(ordinal, bytes, stream, collect)?;
-        if let Some(stack) = self.stack() {
-            // Nobody else gets this address before the caller has it.
-            self.with(ordinal, |device| {
-                device.note_malloc(addr, bytes, stream, &stack);
-                Ok(())
-            })?;
-        }
-        Ok(addr)
-    }
-
-    fn malloc_in_parts(
-        &self,
-        ordinal: i32,
-        bytes: u64,
-        stream: StreamId,
-        collect: impl FnOnce() -> bool,
-    ) -> Result<DeviceAddr, Failure> {
-        let cached = self
-            .repeated(|| self.with(ordinal, |device| Ok(device.malloc_cached(bytes, stream)?)))?;
-        if let Some(addr) = cached {
-            return Ok(addr);
-        }
-        let freed = collect();
-        let mut malloc = self.with(ordinal, |device| {
-            Ok(device.begin_uncached(bytes, stream, freed)?)
-        })?;
-        loop {
-            malloc = match malloc {
-                Malloc::Done(addr) => return Ok(addr),
-                Malloc::Waits(pending, call) => {
-                    let answer = call();
-                    self.with(ordinal, |device| Ok(device.resume(pending, answer)?))?
-                }
-            };
-        }
-    }
-
-    /// Frees memory of a device.
-    ///
-    /// # Errors
-    /// If `addr` is not the start of a live allocation of that device, or the device fails.
-    pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
-        let stack = self.stack();
-        let free = |device: &mut DeviceAllocator<D>| match device.free(addr, stack.as_ref()) {
-            Err(Error::InvalidPointer(_)) => Ok(false),
-            freed => freed.map(|()| true).map_err(Failure::from),
-        };
-        let is_freed = self.repeated(|| self.with(ordinal, free))?;
-        is_freed
-            .then_some(())
-            .ok_or_else(|| self.invalid(addr, stack.as_ref()))
-    }
-
-    /// Frees memory of any device.
-    ///
-    /// # Errors
-    /// If `addr` is not the start of a live allocation, or the device fails.
-    pub fn free_block(&self, addr: DeviceAddr) -> Result<(), Failure> {
-        let stack = self.stack();
-        let freed = self.repeated(|| self.owner(|_, device| device.free(addr, stack.as_ref())))?;
-        freed.ok_or_else(|| self.invalid(addr, stack.as_ref()))
     }
 
     /// Limits the reserved memory of a device to a fraction of its memory.
@@ -416,61 +319,6 @@ impl<D: Driver + 'static> Devices<D> {
         }
     }
 
-    /// Runs `work` on a device in use. If its policy fails, the reference takes its place, if that is wanted.
-    fn run<T>(
-        &self,
-        ordinal: i32,
-        state: &mut State<D>,
-        work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let answer = state.run(work);
-        if let Err(failure) = &answer
-            && failure.is_bug
-            && self.falls_back()
-        {
-            self.replace(ordinal, state, failure)?;
-        }
-        answer
-    }
-
-    /// Puts the reference in the place of another policy that failed.
-    fn replace(&self, ordinal: i32, state: &mut State<D>, why: &Failure) -> Result<(), Failure> {
-        let (State::Ready(failed) | State::Broken(failed, _)) = &*state else {
-            return Ok(());
-        };
-        let name = failed.policy();
-        if failed.settings().is_some() {
-            return Ok(());
-        }
-        let reference = Choice::Reference(self.conf()?.settings().into());
-        let reference = self.make(ordinal, &reference)?;
-        let failed = mem::replace(state, State::Ready(reference));
-        Failure::new(format!(
-            "the policy {name} failed on device {ordinal}: {}. PyTorch's own rules are used from now on. Please \
-             report this.",
-            why.message
-        ))
-        .print();
-        if let (State::Ready(device), State::Ready(failed) | State::Broken(failed, _)) =
-            (state, failed)
-        {
-            device.instead_of(failed)?;
-        }
-        Ok(())
-    }
-
-    fn falls_back(&self) -> bool {
-        self.conf().is_ok_and(|conf| conf.falls_back)
-    }
-
-    /// Makes a call again if the policy that failed was replaced.
-    fn repeated<T>(&self, call: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
-        match call() {
-            Err(failure) if failure.is_bug && self.falls_back() => call(),
-            answer => answer,
-        }
-    }
-
     fn make(&self, ordinal: i32, policy: &Choice) -> Result<DeviceAllocator<D>, Failure> {
         let conf = self.conf()?;
         let number = u32::try_from(ordinal).map_err(|_| no_device(ordinal))?;
@@ -536,20 +384,6 @@ impl<D: Driver + 'static> Devices<D> {
             Ok(())
         })?;
         Ok(())
-    }
-
-    /// Lets the reference serve the special pools of a device whose policy does not.
-    ///
-    /// # Errors
-    /// As [`Self::with`].
-    pub fn serve_special_pools(&self, ordinal: i32) -> Result<(), Failure> {
-        self.with(ordinal, |device| {
-            if device.needs_reference() {
-                let reference = Choice::Reference(self.conf()?.settings().into());
-                device.add_reference(self.make(ordinal, &reference)?)?;
-            }
-            Ok(())
-        })
     }
 
     /// Runs `work` on every allocator of every device in use, in order.

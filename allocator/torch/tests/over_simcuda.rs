@@ -266,7 +266,7 @@ extern "C" fn frames(to: *mut u8, capacity: usize) -> usize {
     frames.len()
 }
 
-/// `cuMemsetD8_v2` of the driver, which asks no allocator.
+/// `cuMemsetD8_v2` of the driver: writes to memory without any allocator.
 fn write(addr: *mut c_void, byte: usize) {
     unsafe extern "C" {
         fn dlopen(name: *const c_char, flags: i32) -> *mut c_void;

@@ -44,7 +44,8 @@ pub struct ProgramLine {
 
 /// The most phases; of more, those that matter least belong to others.
 const MOST: usize = 12;
-/// A phase makes at least this part of the requests, or leaves or requests at once this part of the peak: 2 %.
+/// A phase makes at least 1/50 of the requests, or one of its times leaves 1/50 of the peak of requested memory in use, or one
+/// of its requests is as large.
 const LEAST: u64 = 50;
 
 /// What a request belongs to: the number of a frame, or of a mark.

@@ -63,7 +63,7 @@ impl Workload for InTurns {
 }
 
 impl InTurns {
-    /// A length in thousandths of the longest, and so much of some bytes.
+    /// So many thousandths of some bytes, at least one byte.
     fn part(bytes: u64, thousandths: u64) -> u64 {
         (bytes / 1000 * thousandths).max(1)
     }

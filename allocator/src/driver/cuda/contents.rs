@@ -48,9 +48,7 @@ impl CudaDevice {
         self.fill_bytes(counts, 0, count as u64 * WORD, StreamId::DEFAULT)?;
         self.synchronize_stream(StreamId::DEFAULT)
     }
-}
 
-impl CudaDevice {
     /// Launches [`contents::CHECK`] or [`contents::FIND`], with a count of its own.
     fn compare(
         &mut self,

@@ -19,7 +19,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Lets another allocator of the same device serve special pools.
     ///
     /// # Errors
-    /// If the device does not give its peers access to the memory.
+    /// If the driver cannot give the peers of the device access to its memory.
     pub fn add_reference(&mut self, mut reference: Self) -> Result<(), Error> {
         let limit = self.allocator().driver().hook().bytes();
         let device = reference.allocator_mut().driver_mut();

@@ -3,7 +3,7 @@
 
 use super::clean::compact;
 
-/// What a program says, in parts in order with `#` for numbers, and what that means.
+/// A line that a program prints, as the parts that it contains in this order (`#` stands for a number), and its meaning.
 type Known = (&'static [&'static str], fn(&[f64]) -> String);
 
 /// PyTorch (c10/cuda/CUDACachingAllocator.cpp), vLLM (vllm/v1/worker/gpu_worker.py, v1/core/kv_cache_utils.py, worker/worker.py),

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
 use std::ops::Range;
 
+use coalesce_alloc::driver::GRANULARITY;
+use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
 use coalesce_alloc::{MempoolId, PoolCall};
 use coalesce_workloads::op::{Answer, Op};
 
@@ -12,9 +14,6 @@ use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
 use crate::phases::{Phase, ProgramLine, phases};
 
-/// Requests of more have segments of their own, apart from those of small requests.
-const SMALL: u64 = 1 << 20;
-const PAGE: u64 = 2 << 20;
 /// A phase is repeated if it comes this often.
 const OFTEN: u64 = 8;
 /// The most lines whose tensors are given a pool.
@@ -121,7 +120,7 @@ fn emptied(phase: &Phase) -> Vec<Remedy> {
         .collect()
 }
 
-/// What requests memory: its name, its line, and the requests of each time.
+/// A part of the program that requests memory: its name, its line, and its requests each time that it runs.
 type Place = (String, Option<ProgramLine>, Vec<Range<u64>>);
 
 /// The homes of all requests.
@@ -154,7 +153,7 @@ fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Reme
     }
     let of = |home: Home| {
         evidence.allocations().filter(move |&(index, allocation)| {
-            allocation.bytes > SMALL && homes.get(index) == Some(&home)
+            allocation.bytes > SMALL_LIMIT && homes.get(index) == Some(&home)
         })
     };
     let of_phase = |home, phase: &Phase| {
@@ -195,8 +194,10 @@ fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Reme
     let each = places
         .into_iter()
         .flat_map(|((phase, at, requests), (stream, _), sizes)| {
-            let sizes = sizes.into_iter().map(|size| size.next_multiple_of(PAGE));
-            let sizes: BTreeSet<u64> = sizes.filter(|size| *size > PAGE).collect();
+            let sizes = sizes
+                .into_iter()
+                .map(|size| size.next_multiple_of(GRANULARITY));
+            let sizes: BTreeSet<u64> = sizes.filter(|size| *size > GRANULARITY).collect();
             sizes.into_iter().map(move |bytes| Remedy {
                 act: Act::Prime { bytes, stream },
                 phase: phase.clone(),
@@ -210,10 +211,9 @@ fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Reme
 
 /// The most bytes of some allocations that are live at a time.
 fn peak<'l>(allocations: impl Iterator<Item = (usize, &'l Allocation)>) -> u64 {
-    const ROUNDING: u64 = 512;
     let mut changes: Vec<(u64, i64)> = Vec::new();
     for (_, allocation) in allocations.filter(|(_, a)| !a.failed) {
-        let bytes = allocation.bytes.next_multiple_of(ROUNDING).cast_signed();
+        let bytes = allocation.bytes.next_multiple_of(MIN_BLOCK).cast_signed();
         changes.push((allocation.born, bytes));
         changes.push((allocation.freed, -bytes));
     }
@@ -276,7 +276,7 @@ fn lasting(evidence: &Evidence<'_>) -> Vec<Place> {
     let mut bytes: BTreeMap<ProgramLine, u64> = BTreeMap::new();
     for (index, allocation) in evidence.allocations() {
         let end = allocation.freed.min(evidence.log.end());
-        if allocation.bytes > SMALL
+        if allocation.bytes > SMALL_LIMIT
             && end - allocation.born.min(end) >= half
             && let Some(line) = blamed(evidence, index)
         {
