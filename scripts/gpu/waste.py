@@ -11,15 +11,19 @@ runs five times as many steps, for times that no start-up dominates.
 
 --out gets a line for each run, and runs that it has are not repeated, so a call that was
 interrupted or ran out of --minutes resumes. The tables, printed at the end, have the peak of reserved
-memory, the efficiency, the time of a step relative to `default` (the mean of the second half of the
-steps, and of that the median of the rounds; for `default` also its range), whether the losses of all
-steps and the weights after the last are equal to the last bit, and what ended a run with the
-limit."""
+memory, the efficiency, the time of a step relative to `default` with its 95 % interval, whether the
+losses of all steps and the weights after the last are equal to the last bit, and what ended a run
+with the limit.
+
+The time of a step is the mean of the second half of the steps, each of which is the median of the
+rounds. The interval is that of pairs of rounds drawn again (bootstrap). Several of these scripts may run at
+the same time with one --lock: then one program runs at a time, while others start."""
 
 import argparse
 import csv
 import json
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -54,10 +58,23 @@ def environment(way, library):
     return env
 
 
-def step_seconds(row):
-    """The mean of the second half of the steps."""
-    seconds = [float(it) for it in row["seconds"].split(";")]
-    return statistics.mean(seconds[len(seconds) // 2 :])
+def step_seconds(rounds):
+    """The mean of the second half of the steps. Each step is the median of the rounds."""
+    steps = list(map(statistics.median, zip(*rounds)))
+    return statistics.mean(steps[len(steps) // 2 :])
+
+
+def relative(own, native):
+    """The time of a step relative to `native`, and its 95 % interval."""
+    pairs = list(zip(own, native))
+    drawn = random.Random(0)
+
+    def ratio(pairs):
+        own, native = zip(*pairs)
+        return step_seconds(own) / step_seconds(native)
+
+    ratios = sorted(ratio(drawn.choices(pairs, k=len(pairs))) for _ in range(1000))
+    return ratio(pairs), ratios[25], ratios[974]
 
 
 def run(row, options, ranks):
@@ -65,6 +82,7 @@ def run(row, options, ranks):
     command = [sys.executable, ROOT / "scripts/recordings/one.py", row["program"], "--steps"]
     command += ["--coalesce"] * (row["way"] not in NATIVE)
     command += ["--limit", row["limit"]] if row["limit"] else []
+    lock = ["--lock", options.lock] if options.lock else []
     env = environment(row["way"], options.library)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
@@ -74,7 +92,8 @@ def run(row, options, ranks):
             log = open(figures.with_suffix(".log"), "w+")
             processes.append(
                 subprocess.Popen(
-                    list(map(str, [*command, "--figures", figures])),
+                    # The other ranks wait for the first.
+                    list(map(str, [*command, "--figures", figures, *(lock if rank == 0 else [])])),
                     env={**env, **own} if ranks > 1 else env,
                     stdout=log,
                     stderr=log,
@@ -111,9 +130,9 @@ def read(path):
 
 
 def unlimited(options):
-    for program in options.programs:
-        for number in range(options.rounds):
-            for way in options.ways:
+    for number in range(options.rounds):
+        for program in options.programs:
+            for way in options.ways[:: 1 if number % 2 == 0 else -1]:
                 yield {"program": program, "way": way, "limit": "", "round": str(number)}
 
 
@@ -157,18 +176,17 @@ def tables(options, runs):
     print("|---|---|--:|--:|--:|---|")
     for program in options.programs:
         of_program = [it for it in runs if it["program"] == program and not it["limit"]]
-        native = [step_seconds(it) for it in of_program if it["way"] == "default"]
+        seconds = {way: [] for way in options.ways}
+        for it in of_program:
+            seconds[it["way"]].append([float(step) for step in it["seconds"].split(";")])
         for way in options.ways:
             own = [it for it in of_program if it["way"] == way]
-            if not own or not native:
+            if not own or not seconds.get("default"):
                 continue
             requested, reserved = (
                 max(int(it[key]) for it in own) for key in ("requested", "reserved")
             )
-            middle = statistics.median(native)
-            step = f"× {statistics.median(map(step_seconds, own)) / middle:.3f}"
-            if way == "default":
-                step += f" ({min(native) / middle:.3f} to {max(native) / middle:.3f})"
+            step = "× {:.3f} ({:.3f} to {:.3f})".format(*relative(seconds[way], seconds["default"]))
             beside = [it for it in of_program if it["way"] in ("default", way)]
             results = {(it["losses"], it["weights"]) for it in beside}
             losses = "equal" if len(results) == 1 else "differ"
@@ -205,6 +223,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9, help="starts nothing after these (9)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for a run (120)")
+    parser.add_argument("--lock", help="a file; one program runs at a time")
+    parser.add_argument("--unlimited", action="store_true", help="no runs with a limit")
     parser.add_argument("--longer", type=int, default=1, help="times as many steps (1)")
     options = parser.parse_args()
     os.environ["STEPS_TIMES"] = str(options.longer)
@@ -217,7 +237,8 @@ def main():
         if name not in programs or programs[name].missing():
             parser.error(f"{name}: not a program of scripts/recordings, or a package is missing")
     complete = perform(unlimited(options), options, deadline, programs)
-    complete &= perform(limited(options, read(options.out)), options, deadline, programs)
+    if not options.unlimited:
+        complete &= perform(limited(options, read(options.out)), options, deadline, programs)
     tables(options, read(options.out))
     sys.exit(not complete)
 

@@ -1,7 +1,7 @@
 """Runs one program, in one process for each of its ranks; record.py and gpu/waste.py start it.
 
     one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES] [--coalesce]
-           [--steps]
+           [--steps] [--lock FILE]
 
 The environment has PYTORCH_CUDA_ALLOC_CONF, or COALESCE_TORCH_ALLOC for --coalesce, which runs the
 program on our allocator. Writes the figures of each device that the program used, also if it runs
@@ -10,7 +10,9 @@ optimizers, each of which then waits for the device, and a hash of the weights a
 STEPS_TIMES=N makes the training programs N times as long."""
 
 import argparse
+import fcntl
 import hashlib
+import importlib
 import json
 import lzma
 import os
@@ -80,6 +82,7 @@ def main():
     parser.add_argument("--limit", type=int)
     parser.add_argument("--coalesce", action="store_true")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--lock", help="a file; of the processes that name it one runs its program at a time")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.coalesce:
@@ -88,6 +91,12 @@ def main():
 
         coalesce_torch.enable()
     program = load()[options.name]
+    for name in program.needs:
+        importlib.import_module(name)
+    if options.lock:
+        # Kept until the process ends. Others start meanwhile, which takes longer than many a program.
+        lock = open(options.lock, "w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
     if options.snapshot:
         torch.cuda.memory._record_memory_history(context=None, max_entries=10_000_000)
     if options.limit:

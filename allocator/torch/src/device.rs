@@ -316,11 +316,14 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         }
     }
 
-    /// Sends each entry of the history to a listener from now on.
-    pub fn listen(&mut self, listener: Listener) {
+    /// Sends each entry of the history to a listener that `make` creates, from now on.
+    pub fn listen(&mut self, make: &dyn Fn() -> Listener) {
         match &mut self.policy {
-            Policy::Reference(allocator) => allocator.listen(Some(listener)),
-            Policy::Other { allocator, .. } => allocator.listen(Some(listener)),
+            Policy::Reference(allocator) => allocator.listen(Some(make())),
+            Policy::Other { allocator, .. } => allocator.listen(Some(make())),
+        }
+        if let Some(special) = &mut self.special {
+            special.listen(make);
         }
     }
 

@@ -155,7 +155,7 @@ impl<D: Driver + 'static> Devices<D> {
         let make = *self.listener.get_or_init(|| make);
         self.is_listening.store(true, Ordering::Release);
         self.each_ready(|ordinal, device| {
-            device.listen(make(u32::try_from(ordinal).unwrap_or(u32::MAX)));
+            device.listen(&|| make(u32::try_from(ordinal).unwrap_or(u32::MAX)));
             Ok(())
         })
     }
@@ -352,7 +352,7 @@ impl<D: Driver + 'static> Devices<D> {
         if self.is_listening.load(Ordering::Acquire)
             && let Some(make) = self.listener.get()
         {
-            allocator.listen(make(number));
+            allocator.listen(&|| make(number));
         }
         if let Some(mode) = conf.harden {
             allocator.harden(mode == Harden::Poison);

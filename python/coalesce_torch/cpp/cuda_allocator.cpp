@@ -703,9 +703,9 @@ class CudaAllocator final : public native::CUDAAllocator {
   // All pools, the small and the large ones: the order of StatType.
   static StatArray array(const PlainStat (&from)[3]) { return {stat(from[0]), stat(from[1]), stat(from[2])}; }
 
-  void add_segments(const History& history, MempoolId_t pool, std::vector<SegmentInfo>* segments) {
+  void add_segments(History& history, MempoolId_t pool, std::vector<SegmentInfo>* segments) {
     struct Target {
-      const History& history;
+      History& history;
       std::vector<SegmentInfo>* segments;
     } target{history, segments};
     const SnapshotSink sink{
@@ -715,7 +715,7 @@ class CudaAllocator final : public native::CUDAAllocator {
           SegmentInfo segment;
           segment.device = to.history.device();
 #if TORCH >= 211
-          segment.registration_counter = to.history.number_of_segment(from->address);
+          segment.registration_counter = to.history.number_of_segment(from->address, from->total_size);
 #endif
           segment.address = from->address;
           segment.total_size = from->total_size;

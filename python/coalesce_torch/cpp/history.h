@@ -92,8 +92,9 @@ class History {
   std::vector<TraceEntry> entries() const;
   Context of_block(uint64_t addr) const;
   Context of_segment(uint64_t addr) const;
-  // The place of a segment in the order of creation; -1 if it was created before this was listened to.
-  int32_t number_of_segment(uint64_t addr) const;
+  // The place of a segment in the order of creation. Segments that were created before this was listened to are
+  // numbered when they are first asked for. NCCL registers memory in this order.
+  int32_t number_of_segment(uint64_t addr, uint64_t size);
 
  private:
   // What is known of a segment, by its address.
@@ -229,10 +230,11 @@ inline Context History::of_segment(uint64_t addr) const {
   return found == segments_.end() ? nullptr : found->second.context;
 }
 
-inline int32_t History::number_of_segment(uint64_t addr) const {
+inline int32_t History::number_of_segment(uint64_t addr, uint64_t size) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const auto found = segments_.find(addr);
-  return found == segments_.end() ? -1 : found->second.number;
+  const auto [known, is_new] = segments_.try_emplace(addr, Known{size, nullptr, segments_created_});
+  if (is_new) ++segments_created_;
+  return known->second.number;
 }
 
 }  // namespace coalesce

@@ -3,36 +3,11 @@
 COALESCE_TORCH_ALLOC=policy=quilt
 """
 
-import subprocess
-import tempfile
-from pathlib import Path
-
 import torch
-from harness import MB, bytes_on_gpu
-
-SOURCE = """
-#include <dlfcn.h>
-#include <stddef.h>
-static void *call(const char *name) { return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name); }
-void *take(size_t bytes, int device, void *stream) {
-  int (*allocate)(void **, size_t) = call("cuMemAlloc_v2");
-  void *at = NULL;
-  allocate(&at, bytes);
-  return at;
-}
-void give(void *at, size_t bytes, int device, void *stream) {
-  int (*release)(void *) = call("cuMemFree_v2");
-  release(at);
-}
-"""
+from harness import MB, allocator_of_driver, bytes_on_gpu
 
 start = torch.cuda.memory_reserved()
-with tempfile.TemporaryDirectory() as folder:
-    library = Path(folder, "library.so")
-    command = ["cc", "-shared", "-fPIC", "-xc", "-", "-o", library, "-ldl"]
-    subprocess.run(command, input=SOURCE.encode(), check=True)
-    of_user = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give")
-
+of_user = allocator_of_driver()
 pool = torch.cuda.MemPool(of_user.allocator())
 before = bytes_on_gpu(10 * MB)
 with torch.cuda.use_mem_pool(pool):
