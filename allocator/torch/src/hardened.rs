@@ -288,10 +288,10 @@ impl Hardened {
         }
     }
 
-    /// Without a device that does what this mode needs, memory is poisoned no longer.
+    /// Without a device that does what this mode needs, freed memory is no longer poisoned.
     fn succeeds<T>(&mut self, done: Status<T>) -> Option<T> {
         let failed = |error| {
-            Failure::new(format!("freed memory is poisoned no longer: {error}")).print();
+            Failure::new(format!("freed memory is no longer poisoned: {error}")).print();
             self.poisons = false;
             self.checks.clear();
             self.forget_poison();

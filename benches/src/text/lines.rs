@@ -7,7 +7,7 @@ const WIDEST: usize = 100;
 /// Shorter lines are not made: a narrower terminal breaks them itself.
 const NARROWEST: usize = 80;
 
-/// Characters of a line. It holds for the process, as the terminal does.
+/// Characters of a line. A process has one terminal, so this is global.
 static WIDTH: AtomicUsize = AtomicUsize::new(WIDEST);
 
 /// Lets lines fit a terminal with so many columns: they have 80 to 100 characters.
