@@ -38,20 +38,6 @@ fn a_device_of_any_capacity_serves_or_refuses_under_every_policy() {
 }
 
 #[test]
-fn fractions_outside_zero_to_one_are_refused() {
-    let mut allocator = new_allocator();
-    for (fraction, text) in [(1.5, "1.5"), (-0.1, "-0.1"), (f64::INFINITY, "inf")] {
-        let error = allocator.set_memory_fraction(fraction).unwrap_err();
-        let expected = format!("invalid fraction:{text}. Please set within [0, 1].");
-        assert_eq!(error.to_string(), expected);
-    }
-    assert!(allocator.set_memory_fraction(f64::NAN).is_err());
-    assert_eq!(allocator.memory_fraction(), 1.0);
-    allocator.set_memory_fraction(0.5).unwrap();
-    assert_eq!(allocator.memory_fraction(), 0.5);
-}
-
-#[test]
 fn the_allocator_works_after_invalid_settings() {
     let conf = "max_split_size_mb:19";
     let error = Settings::from_conf(conf).unwrap_err();
@@ -87,4 +73,15 @@ fn an_unknown_policy_is_reported_with_the_known_ones() {
     let text = expected.to_string();
     let known = "unknown policy 'pytroch'; expected one of: pytorch, direct";
     assert!(text.starts_with(known), "{text}");
+}
+
+#[test]
+fn an_offline_policy_needs_a_program() {
+    for name in ["offline", "stalloc"] {
+        let device = SimDevice::new(&SimConfig::default());
+        let error = registry::build(name, device, "").map(|_| ()).unwrap_err();
+        assert_eq!(error, BuildError::Offline { policy: name });
+        registry::check_conf(name, "").unwrap();
+        registry::check_conf(name, "nonsense:1").unwrap_err();
+    }
 }
