@@ -192,7 +192,7 @@ impl Policy for AutoGrowth {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        self.blocks.check()
+        self.blocks.check(self.alignment)
     }
 }
 

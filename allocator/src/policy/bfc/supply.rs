@@ -5,10 +5,18 @@
 
 use std::str::FromStr;
 
-use super::chunks::GRANULE;
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, Status};
 use crate::policy::settings::{PolicySettings, PolicySettingsError};
 use crate::policy::{Refusal, Served};
+
+/// Size and alignment of chunks are multiples of this many bytes (`kMinAllocationSize`).
+pub(in crate::policy) const GRANULE: u64 = 256;
+
+/// Rounds a request up to whole granules.
+pub(in crate::policy) fn rounded(bytes: u64) -> u64 {
+    bytes.next_multiple_of(GRANULE)
+}
 
 /// First region of a pool that grows, and the granularity of limits: 2 MiB.
 const MIN_REGION: u64 = 2 << 20;
@@ -187,9 +195,11 @@ impl Supply {
         Ok(())
     }
 
-    /// Bytes of all regions.
-    pub(in crate::policy) fn held(&self) -> u64 {
-        self.held
+    /// Verifies that so many bytes are reserved.
+    pub(in crate::policy) fn check(&self, bytes: u64) -> Result<(), Violation> {
+        let held = self.held;
+        ensure!(bytes == held, "{bytes} bytes in chunks, {held} reserved");
+        Ok(())
     }
 }
 
