@@ -1,11 +1,15 @@
 //! Invalid settings, numbers and names are errors that say what is wrong. `transcripts/refused.txt` has invalid calls.
 
+use std::error::Error as _;
+
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::registry::{self, BuildError, POLICIES};
 use coalesce_alloc::settings::{Settings, SettingsError};
+
+use crate::harness::recorded;
 
 const MIB: u64 = 1 << 20;
 
@@ -81,7 +85,23 @@ fn an_offline_policy_needs_a_program() {
         let device = SimDevice::new(&SimConfig::default());
         let error = registry::build(name, device, "").map(|_| ()).unwrap_err();
         assert_eq!(error, BuildError::Offline { policy: name });
-        registry::check_conf(name, "").unwrap();
-        registry::check_conf(name, "nonsense:1").unwrap_err();
     }
+}
+
+/// `tests/confs/*.txt`: a policy and settings in each line, and what is said of them.
+#[test]
+fn settings_that_a_policy_does_not_take_are_named() {
+    recorded::check("confs", |text| {
+        let lines = text.lines().filter(|line| !line.starts_with("  "));
+        let told = lines.map(|line| match line.split_once(' ') {
+            Some((policy, conf)) if !line.starts_with(['#', '=']) => {
+                let checked = registry::check_conf(policy, conf);
+                let error = checked.map_err(|error| error.source().map(ToString::to_string));
+                let said = error.map_or_else(Option::unwrap_or_default, |()| "taken".to_owned());
+                format!("{line}\n  {said}\n")
+            }
+            _ => format!("{line}\n"),
+        });
+        told.collect()
+    });
 }
