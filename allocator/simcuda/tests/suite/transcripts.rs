@@ -123,7 +123,7 @@ impl Program {
         if let Some(values) = text.strip_prefix('(') {
             let values = values.trim_end_matches(')').split_whitespace();
             let values: Vec<u64> = values.map(|value| self.number(value)).collect();
-            let places = values.iter().map(|value| place_of(value)).collect();
+            let places = values.iter().map(place_of).collect();
             self.arguments.push((values, places));
             return place_of(&self.arguments.last().unwrap().1[0]);
         }
