@@ -86,6 +86,7 @@
 pub(crate) mod bfc;
 pub(crate) mod bfc_two_ended;
 pub(crate) mod buddy;
+mod chunks;
 mod contract;
 pub(crate) mod cubecl;
 pub mod cuda_async;

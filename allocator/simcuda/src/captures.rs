@@ -330,24 +330,4 @@ mod tests {
             assert_eq!(capture.prohibits(thread, of_thread), expected, "{what:?}");
         }
     }
-
-    #[test]
-    fn a_capture_spreads_through_events_and_ends_where_it_began() {
-        let mut captures = Captures::default();
-        let [origin, other, outside] = [0x100, 0x200, 0x300];
-        captures.begin(origin, Mode::Global, 1, Some(vec![7]));
-        let mark = captures.mark(origin).unwrap().unwrap();
-        captures.join(other, &mark).unwrap();
-        assert_eq!(captures.of(other).unwrap().frontier(other), [7]);
-        assert!(captures.mark(outside).unwrap().is_none());
-        assert_eq!(captures.ensure_may_wait(outside), Ok(()));
-        captures.begin(outside, Mode::Global, 2, None);
-        assert_eq!(captures.join(outside, &mark), Err(Code::CAPTURE_MERGE));
-        let are_valid = [origin, outside].map(|stream| captures.of(stream).unwrap().is_valid);
-        assert_eq!(are_valid, [false, false]);
-        let wrong = captures.take(other).map(drop);
-        assert_eq!(wrong, Err(Code::CAPTURE_UNMATCHED));
-        assert_eq!(captures.take(origin).unwrap().id, 1);
-        assert_eq!(captures.join(other, &mark), Err(Code::CAPTURED_EVENT));
-    }
 }

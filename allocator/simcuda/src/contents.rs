@@ -136,6 +136,3 @@ impl Contents {
         read.ok_or(Code::ILLEGAL_ADDRESS)
     }
 }
-
-#[cfg(test)]
-mod tests;

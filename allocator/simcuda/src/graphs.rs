@@ -189,18 +189,4 @@ mod tests {
             assert_eq!(graphs.dependencies(invalid), Err(Code::INVALID_VALUE));
         }
     }
-
-    #[test]
-    fn an_executable_graph_outlives_its_graph() {
-        let mut graphs = Graphs::default();
-        let graph = graphs.create();
-        let executable = graphs.instantiate(graph).unwrap();
-        graphs.destroy(graph).unwrap();
-        assert_eq!(graphs.instantiate(graph), Err(Code::INVALID_VALUE));
-        assert_eq!(graphs.destroy_executable(executable), Ok(()));
-        assert_eq!(
-            graphs.destroy_executable(executable),
-            Err(Code::INVALID_VALUE)
-        );
-    }
 }

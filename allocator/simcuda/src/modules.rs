@@ -161,24 +161,3 @@ fn number(handle: u64, first: u64) -> Outcome<usize> {
     let number = above.and_then(|above| usize::try_from(above / STEP).ok());
     number.ok_or(Code::INVALID_HANDLE)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_kernel_has_a_handle_while_its_module_is_loaded() {
-        let mut modules = Modules::default();
-        let (one, other) = (modules.load(None), modules.load(Some("fill".to_owned())));
-        let kernels = ["fill", "add", "fill"].map(|name| modules.kernel(one, name).unwrap());
-        assert_eq!(kernels[0], kernels[2]);
-        assert_ne!(kernels[0], kernels[1]);
-        let fill = modules.kernel(other, "fill").unwrap();
-        assert_ne!(fill, kernels[0]);
-        assert_eq!(modules.kernel(other, "add"), Err(Code::NOT_FOUND));
-        modules.unload(one).unwrap();
-        assert_eq!(modules.get(kernels[0]).err(), Some(Code::INVALID_HANDLE));
-        assert_eq!(modules.kernel(one, "add"), Err(Code::INVALID_HANDLE));
-        assert_eq!(modules.get(fill).unwrap().effect, Effect::Nothing);
-    }
-}

@@ -118,24 +118,3 @@ impl Sim {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stream_belongs_to_its_device_until_destroyed() {
-        let mut streams = StreamTable::default();
-        let made = streams.create(Stream {
-            ordinal: 1,
-            flags: 1,
-            priority: 0,
-        });
-        assert_eq!(streams.resolve(0, made), Ok((1, StreamId(made))));
-        assert_eq!(streams.resolve(0, 2), Ok((0, StreamId::DEFAULT)));
-        assert_eq!(streams.resolve(0, 0x1000), Ok((0, StreamId(0x1000))));
-        streams.destroy(made).unwrap();
-        assert_eq!(streams.resolve(0, made), Err(Code::INVALID_HANDLE));
-        assert_eq!(streams.destroy(made), Err(Code::INVALID_HANDLE));
-    }
-}

@@ -13,15 +13,23 @@ use crate::contents::work::Work;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
+/// The bytes that a copy reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) to: u64,
+    pub(crate) from: u64,
+    pub(crate) bytes: u64,
+}
+
 /// What a program asks a stream to do: once, or with each launch of a graph.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     /// Work on memory, or a kernel without effect.
     Work(Option<Work>),
     /// Copy from the host.
-    CopyIn { to: u64, from: u64, bytes: u64 },
+    CopyIn(Transfer),
     /// Copy to the host.
-    CopyOut { to: u64, from: u64, bytes: u64 },
+    CopyOut(Transfer),
     /// Record the event of a handle.
     RecordEvent(u64),
     /// Wait for the event of a handle.
@@ -35,7 +43,7 @@ impl Operation {
     pub(crate) fn node_type(&self) -> i32 {
         match self {
             Self::Work(None | Some(Work::Check { .. } | Work::Find { .. })) => 0,
-            Self::CopyIn { .. } | Self::CopyOut { .. } | Self::Work(Some(Work::Copy { .. })) => 1,
+            Self::CopyIn(_) | Self::CopyOut(_) | Self::Work(Some(Work::Copy { .. })) => 1,
             Self::Work(Some(Work::Fill { .. })) => 2,
             Self::Graph(_) => 4,
             Self::WaitForEvent(_) => 6,
@@ -123,12 +131,8 @@ impl Sim {
                 }
                 self.settle()
             }
-            Operation::CopyIn { to, from, bytes } => {
-                self.copy_in_now(here, stream, to, from, bytes)
-            }
-            Operation::CopyOut { to, from, bytes } => {
-                self.copy_out_now(here, stream, to, from, bytes)
-            }
+            Operation::CopyIn(transfer) => self.copy_in_now(here, stream, transfer),
+            Operation::CopyOut(transfer) => self.copy_out_now(here, stream, transfer),
             Operation::RecordEvent(event) => self.record_event_now(here, event, stream),
             Operation::WaitForEvent(event) => self.wait_event_now(here, stream, event),
             Operation::Graph(ref operations) => operations
@@ -168,20 +172,14 @@ impl Sim {
     }
 
     /// Copies from the host.
-    pub(crate) fn copy_in(
-        &mut self,
-        here: u32,
-        stream: u64,
-        to: u64,
-        from: u64,
-        bytes: u64,
-    ) -> Outcome {
-        self.ensure_memory(to, bytes)?;
-        self.submit(here, stream, Operation::CopyIn { to, from, bytes })
+    pub(crate) fn copy_in(&mut self, here: u32, stream: u64, transfer: Transfer) -> Outcome {
+        self.ensure_memory(transfer.to, transfer.bytes)?;
+        self.submit(here, stream, Operation::CopyIn(transfer))
     }
 
     /// Copies the present bytes from the host, even if the stream does the copy later.
-    fn copy_in_now(&mut self, here: u32, stream: u64, to: u64, from: u64, bytes: u64) -> Outcome {
+    fn copy_in_now(&mut self, here: u32, stream: u64, transfer: Transfer) -> Outcome {
+        let Transfer { to, from, bytes } = transfer;
         if self.contents.is_none() && bytes > KEPT {
             self.reads.last = None;
             return Ok(());
@@ -205,21 +203,15 @@ impl Sim {
     }
 
     /// Copies to the host.
-    pub(crate) fn copy_out(
-        &mut self,
-        here: u32,
-        stream: u64,
-        to: u64,
-        from: u64,
-        bytes: u64,
-    ) -> Outcome {
-        self.ensure_memory(from, bytes)?;
-        self.submit(here, stream, Operation::CopyOut { to, from, bytes })
+    pub(crate) fn copy_out(&mut self, here: u32, stream: u64, transfer: Transfer) -> Outcome {
+        self.ensure_memory(transfer.from, transfer.bytes)?;
+        self.submit(here, stream, Operation::CopyOut(transfer))
     }
 
     /// Copies to the host after finishing the work of the stream, because the destination may not live
     /// longer than the call.
-    fn copy_out_now(&mut self, here: u32, stream: u64, to: u64, from: u64, bytes: u64) -> Outcome {
+    fn copy_out_now(&mut self, here: u32, stream: u64, transfer: Transfer) -> Outcome {
+        let Transfer { to, from, bytes } = transfer;
         let stream = self.streams.resolve(here, stream)?;
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
         let mut host = HostBytes::at(to, room)?;
@@ -240,14 +232,8 @@ impl Sim {
     }
 
     /// Copies between devices.
-    pub(crate) fn copy_within(
-        &mut self,
-        here: u32,
-        stream: u64,
-        to: u64,
-        from: u64,
-        bytes: u64,
-    ) -> Outcome {
+    pub(crate) fn copy_within(&mut self, here: u32, stream: u64, transfer: Transfer) -> Outcome {
+        let Transfer { to, from, bytes } = transfer;
         self.ensure_memory(to, bytes)?;
         self.ensure_memory(from, bytes)?;
         let work = Work::Copy { to, from, bytes };
@@ -255,25 +241,19 @@ impl Sim {
     }
 
     /// Copies between any two places.
-    pub(crate) fn copy(
-        &mut self,
-        here: u32,
-        stream: u64,
-        to: u64,
-        from: u64,
-        bytes: u64,
-    ) -> Outcome {
-        match (self.is_device_address(to), self.is_device_address(from)) {
-            (true, true) => self.copy_within(here, stream, to, from, bytes),
-            (true, false) => self.copy_in(here, stream, to, from, bytes),
-            (false, true) => self.copy_out(here, stream, to, from, bytes),
-            (false, false) => copy_on_host(to, from, bytes),
+    pub(crate) fn copy(&mut self, here: u32, stream: u64, transfer: Transfer) -> Outcome {
+        match [transfer.to, transfer.from].map(|addr| self.is_device_address(addr)) {
+            [true, true] => self.copy_within(here, stream, transfer),
+            [true, false] => self.copy_in(here, stream, transfer),
+            [false, true] => self.copy_out(here, stream, transfer),
+            [false, false] => copy_on_host(transfer),
         }
     }
 }
 
 /// Copies within host memory.
-pub(crate) fn copy_on_host(to: u64, from: u64, bytes: u64) -> Outcome {
+pub(crate) fn copy_on_host(transfer: Transfer) -> Outcome {
+    let Transfer { to, from, bytes } = transfer;
     let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
     HostBytes::at(to, room)?.copy_from(&HostBytes::at(from, room)?);
     Ok(())

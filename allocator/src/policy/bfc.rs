@@ -30,26 +30,21 @@
 //! - TensorFlow 2.21.0 rounds smaller regions up where JAX rounds them down, and never returns if the
 //!   device refuses even the last 2304 bytes. Here it is as in JAX.
 
-pub(super) mod chunks;
 pub(super) mod supply;
 
-use std::collections::BTreeSet;
-
-use self::chunks::{Chunks, rounded};
-use self::supply::Supply;
+use self::supply::{GRANULE, Supply, rounded};
+use super::pieces::Pieces;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, Served, only_default};
-use crate::base::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, DriverError, Status, StreamId};
+use crate::base::check::Violation;
+use crate::driver::{DeviceAddr, Driver, Status, StreamId};
 
 /// The allocator of TensorFlow, XLA and JAX. See the [module](self).
 #[derive(Debug)]
 pub struct Bfc {
     supply: Supply,
     garbage_collection: bool,
-    chunks: Chunks<()>,
-    /// The idle chunks by bytes, then address.
-    idle: BTreeSet<(u64, DeviceAddr)>,
+    chunks: Pieces<()>,
 }
 
 impl Bfc {
@@ -64,31 +59,26 @@ impl Bfc {
         Ok(Self {
             supply,
             garbage_collection,
-            chunks: Chunks::default(),
-            idle: BTreeSet::new(),
+            chunks: Pieces::default(),
         })
     }
 
     /// Takes the best fit for a request, split to size.
     fn take_best_fit(&mut self, request: u64) -> Option<(DeviceAddr, u64)> {
-        let fitting = (request, DeviceAddr::NULL)..;
-        let &(bytes, addr) = self.idle.range(fitting).next()?;
-        self.idle.remove(&(bytes, addr));
-        let mut taken = bytes;
-        if self.supply.should_split(bytes, request) {
-            let rest = self.chunks.cut(addr, request);
-            self.idle.insert((bytes - request, rest));
-            taken = request;
+        let (addr, bytes) = self.chunks.take_best_fit((), request)?;
+        if !self.supply.should_split(bytes, request) {
+            return Some((addr, bytes));
         }
-        self.chunks.get_mut(addr)?.in_use = true;
-        Some((addr, taken))
+        let rest = self.chunks.cut(addr, request, 0);
+        self.chunks.free(rest);
+        Some((addr, request))
     }
 
     /// Takes a region from the device that has room for the request.
     fn extend(&mut self, device: &mut dyn Driver, request: u64) -> Served {
         let (addr, bytes) = self.supply.take(device, request)?;
-        self.chunks.add_region(addr, bytes, ());
-        self.idle.insert((bytes, addr));
+        self.chunks.add(addr, bytes, (), 0);
+        self.chunks.free(addr);
         Ok(())
     }
 
@@ -97,7 +87,7 @@ impl Bfc {
         if !self.garbage_collection {
             return Ok(false);
         }
-        let regions = self.chunks.idle_regions();
+        let regions = self.chunks.idle_allocations();
         let idle: u64 = regions.iter().map(|&(_, bytes)| bytes).sum();
         let makes_room = idle > 0 && request <= self.supply.available(device) + idle;
         if makes_room {
@@ -106,11 +96,13 @@ impl Bfc {
         Ok(makes_room)
     }
 
+    /// Returns the idle regions by address.
     fn release_idle_regions(&mut self, device: &mut dyn Driver) -> Status {
-        for (addr, bytes) in self.chunks.idle_regions() {
-            self.supply.give_back(device, (addr, bytes))?;
-            self.chunks.remove_region(addr);
-            self.idle.remove(&(bytes, addr));
+        let mut idle = self.chunks.idle_allocations();
+        idle.sort_unstable();
+        for region in idle {
+            self.supply.give_back(device, region)?;
+            self.chunks.remove(region.0);
         }
         Ok(())
     }
@@ -135,15 +127,7 @@ impl Policy for Bfc {
     }
 
     fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Served {
-        let chunk = self.chunks.get_mut(block.addr);
-        chunk.ok_or(DriverError::InvalidValue)?.in_use = false;
-        let idle = &mut self.idle;
-        let addr = self.chunks.coalesce(block.addr, |neighbour, chunk| {
-            idle.remove(&(chunk.bytes, neighbour));
-        });
-        if let Some(chunk) = self.chunks.get(addr) {
-            self.idle.insert((chunk.bytes, addr));
-        }
+        self.chunks.free(block.addr);
         Ok(())
     }
 
@@ -152,21 +136,7 @@ impl Policy for Bfc {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        self.chunks.check()?;
-        let chunks = self.chunks.iter();
-        let held: u64 = chunks.map(|(_, chunk)| chunk.bytes).sum();
-        ensure!(
-            held == self.supply.held(),
-            "{held} bytes in chunks, {} reserved",
-            self.supply.held()
-        );
-        let chunks = self.chunks.iter().filter(|(_, chunk)| !chunk.in_use);
-        let idle: BTreeSet<_> = chunks.map(|(addr, chunk)| (chunk.bytes, addr)).collect();
-        ensure!(
-            idle == self.idle,
-            "idle chunks {idle:?}, listed {:?}",
-            self.idle
-        );
-        Ok(())
+        self.chunks.check(GRANULE)?;
+        self.supply.check(self.chunks.bytes())
     }
 }

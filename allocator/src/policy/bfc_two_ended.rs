@@ -40,8 +40,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::bfc::chunks::{Chunk, Chunks, Owner, rounded};
-use super::bfc::supply::Supply;
+use super::bfc::supply::{GRANULE, Supply, rounded};
+use super::chunks::{Chunk, Chunks, Owner};
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, Served, only_default};
 use crate::base::check::{Violation, ensure};
@@ -182,7 +182,12 @@ impl BfcTwoEnded {
     /// Takes the arena from the device. All of it is gap.
     fn take_arena(&mut self, device: &mut dyn Driver, request: u64) -> Served {
         let (addr, bytes) = self.supply.take(device, request)?;
-        self.chunks.add_region(addr, bytes, Span::Gap);
+        let gap = Chunk {
+            bytes,
+            in_use: false,
+            owner: Span::Gap,
+        };
+        self.chunks.add_region(addr, gap);
         self.idle.gap = Some((bytes, addr));
         Ok(())
     }
@@ -240,11 +245,10 @@ impl Policy for BfcTwoEnded {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        self.chunks.check()?;
+        self.chunks.check(GRANULE)?;
         let mut idle = Idle::default();
-        let (mut held, mut before) = (0, Span::Lower);
+        let mut before = Span::Lower;
         for (addr, chunk) in self.chunks.iter() {
-            held += chunk.bytes;
             ensure!(
                 chunk.owner >= before,
                 "{:?} at {addr} above {before:?}",
@@ -258,15 +262,10 @@ impl Policy for BfcTwoEnded {
             }
         }
         ensure!(
-            held == self.supply.held(),
-            "{held} bytes in chunks, {} reserved",
-            self.supply.held()
-        );
-        ensure!(
             idle == self.idle,
             "idle chunks {idle:?}, listed {:?}",
             self.idle
         );
-        Ok(())
+        self.supply.check(self.chunks.bytes())
     }
 }

@@ -125,6 +125,6 @@ impl Policy for Cupy {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        self.chunks.check()
+        self.chunks.check(UNIT)
     }
 }

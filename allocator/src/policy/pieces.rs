@@ -1,27 +1,31 @@
 //! Device allocations split into pieces, with best fit among the free ones.
 //!
-//! The pieces of an allocation cover it without gap or overlap, and no two neighbours are free. Pieces of
-//! different allocations are never neighbours, even if their addresses touch: an allocation can only be
-//! returned as a whole.
+//! The pieces of an allocation are its [`chunks`](super::chunks). Pieces of different allocations are never
+//! neighbours, even if their addresses touch: an allocation can only be returned as a whole.
 //!
 //! Free pieces belong to arenas, which separate what the policy separates: streams, small and large
 //! requests. An allocation belongs to one arena.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
 
+use super::chunks::{Chunk, Chunks, Owner};
 use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
-/// A part of an allocation.
+/// What a piece belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece<A> {
-    bytes: u64,
+struct Place<A> {
+    arena: A,
     /// Order among free pieces of equal size: lowest rank first, then lowest address.
     rank: u64,
-    arena: A,
-    /// Start of its allocation.
-    allocation: DeviceAddr,
-    is_free: bool,
+}
+
+/// Merged pieces have the rank of the lowest one.
+impl<A: Copy + Eq> Owner for Place<A> {
+    fn merged_with(self, _: Self) -> Self {
+        self
+    }
 }
 
 /// A free piece, in search order.
@@ -33,33 +37,43 @@ struct FreePiece<A> {
     addr: DeviceAddr,
 }
 
+impl<A: Copy> FreePiece<A> {
+    fn new(addr: DeviceAddr, piece: &Chunk<Place<A>>) -> Self {
+        let Place { arena, rank } = piece.owner;
+        Self {
+            arena,
+            bytes: piece.bytes,
+            rank,
+            addr,
+        }
+    }
+}
+
 /// All pieces of all allocations.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces<A> {
-    by_addr: BTreeMap<DeviceAddr, Piece<A>>,
+    chunks: Chunks<Place<A>>,
     free: BTreeSet<FreePiece<A>>,
 }
 
 impl<A> Default for Pieces<A> {
     fn default() -> Self {
         Self {
-            by_addr: BTreeMap::new(),
+            chunks: Chunks::default(),
             free: BTreeSet::new(),
         }
     }
 }
 
-impl<A: Copy + Ord> Pieces<A> {
+impl<A: Copy + Ord + Debug> Pieces<A> {
     /// Adds an allocation of `bytes` as one piece in use.
     pub(super) fn add(&mut self, allocation: DeviceAddr, bytes: u64, arena: A, rank: u64) {
-        let piece = Piece {
+        let piece = Chunk {
             bytes,
-            rank,
-            arena,
-            allocation,
-            is_free: false,
+            in_use: true,
+            owner: Place { arena, rank },
         };
-        self.by_addr.insert(allocation, piece);
+        self.chunks.add_region(allocation, piece);
     }
 
     /// Takes the smallest free piece of an arena with at least `bytes`. Returns its address and size.
@@ -75,165 +89,98 @@ impl<A: Copy + Ord> Pieces<A> {
             return None;
         }
         self.free.remove(&best);
-        self.by_addr.get_mut(&best.addr)?.is_free = false;
+        self.chunks.get_mut(best.addr)?.in_use = true;
         Some((best.addr, best.bytes))
     }
 
     /// Splits a piece in use after its first `bytes`. The rest is in use, too, and gets `rank`. Returns
     /// the start of the rest.
     pub(super) fn cut(&mut self, addr: DeviceAddr, bytes: u64, rank: u64) -> DeviceAddr {
-        let rest = addr.offset(bytes);
-        if let Some(front) = self.by_addr.get_mut(&addr) {
-            let back = Piece {
-                bytes: front.bytes - bytes,
-                rank,
-                ..*front
-            };
-            front.bytes = bytes;
-            self.by_addr.insert(rest, back);
+        let rest = self.chunks.cut(addr, bytes);
+        if let Some(piece) = self.chunks.get_mut(rest) {
+            piece.owner.rank = rank;
         }
         rest
     }
 
-    /// Frees a piece in use and merges it with its free neighbours. The merged piece has the rank of the
-    /// lowest one.
+    /// Frees a piece in use and merges it with its free neighbours.
     pub(super) fn free(&mut self, addr: DeviceAddr) {
-        let Some(&(mut piece)) = self.by_addr.get(&addr) else {
+        let Some(piece) = self.chunks.get_mut(addr) else {
             return;
         };
-        let mut start = addr;
-        if let Some((next, following)) = self.next(addr)
-            && following.is_free
-        {
-            self.forget(next);
-            piece.bytes += following.bytes;
+        piece.in_use = false;
+        let free = &mut self.free;
+        let start = self.chunks.coalesce(addr, |neighbour, piece| {
+            free.remove(&FreePiece::new(neighbour, piece));
+        });
+        if let Some(piece) = self.chunks.get(start) {
+            self.free.insert(FreePiece::new(start, piece));
         }
-        if let Some((prev, preceding)) = self.prev(addr)
-            && preceding.is_free
-        {
-            self.forget(prev);
-            self.by_addr.remove(&addr);
-            piece.bytes += preceding.bytes;
-            piece.rank = preceding.rank;
-            start = prev;
-        }
-        piece.is_free = true;
-        self.by_addr.insert(start, piece);
-        self.free.insert(FreePiece::new(start, &piece));
     }
 
     /// The allocation of a piece in use, with its bytes, if its other pieces are free.
     pub(super) fn would_be_idle_without(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
-        let here = *self.by_addr.get(&addr)?;
-        let is_free = |(_, piece): &(DeviceAddr, Piece<A>)| piece.is_free;
-        let (first, below) = match self.prev(addr).filter(is_free) {
-            Some((prev, piece)) => (prev, piece.bytes),
-            None => (addr, 0),
+        let here = self.chunks.get(addr)?.bytes;
+        let (first, below) = match self.chunks.prev(addr) {
+            Some((prev, piece)) if !piece.in_use => (prev, piece.bytes),
+            _ => (addr, 0),
         };
-        let (last, above) = match self.next(addr).filter(is_free) {
-            Some((next, piece)) => (next, piece.bytes),
-            None => (addr, 0),
+        let (last, above) = match self.chunks.next(addr) {
+            Some((next, piece)) if !piece.in_use => (next, piece.bytes),
+            _ => (addr, 0),
         };
-        let is_whole = first == here.allocation && self.next(last).is_none();
-        is_whole.then_some((first, below + here.bytes + above))
+        let is_whole = self.chunks.prev(first).is_none() && self.chunks.next(last).is_none();
+        is_whole.then_some((first, below + here + above))
     }
 
-    /// Returns the allocations without a piece in use, with their bytes.
+    /// Returns the allocations without a piece in use, with their bytes, in search order.
     pub(super) fn idle_allocations(&self) -> Vec<(DeviceAddr, u64)> {
-        let is_whole =
-            |free: &&FreePiece<A>| self.prev(free.addr).is_none() && self.next(free.addr).is_none();
+        let is_whole = |free: &&FreePiece<A>| {
+            self.chunks.prev(free.addr).is_none() && self.chunks.next(free.addr).is_none()
+        };
         let idle = self.free.iter().filter(is_whole);
         idle.map(|free| (free.addr, free.bytes)).collect()
     }
 
     /// Removes an allocation with all its pieces.
     pub(super) fn remove(&mut self, allocation: DeviceAddr) {
-        let mut at = Some(allocation);
-        while let Some(addr) = at {
-            at = self.next(addr).map(|(next, _)| next);
-            self.forget(addr);
+        let mut at = self.chunks.get(allocation).map(|piece| (allocation, piece));
+        while let Some((addr, piece)) = at {
+            self.free.remove(&FreePiece::new(addr, piece));
+            at = self.chunks.next(addr);
         }
+        self.chunks.remove_region(allocation);
+    }
+
+    /// The bytes of all allocations.
+    pub(super) fn bytes(&self) -> u64 {
+        self.chunks.bytes()
     }
 
     /// Verifies that
-    /// - the pieces of an allocation follow one another without gap and have the same arena;
-    /// - no two free pieces are neighbours;
+    /// - the pieces are [chunks](Chunks::check) of whole units, and those of an allocation have the same arena;
     /// - the search index holds exactly the free pieces.
     ///
     /// # Errors
     /// The first broken invariant.
-    pub(super) fn check(&self) -> Result<(), Violation> {
-        let mut before: Option<(DeviceAddr, &Piece<A>)> = None;
-        let mut free = 0;
-        for (&addr, piece) in &self.by_addr {
-            ensure!(piece.bytes > 0, "the piece at {addr} is empty");
-            match before.filter(|(_, other)| other.allocation == piece.allocation) {
-                Some((start, other)) => {
-                    ensure!(
-                        start.offset(other.bytes) == addr,
-                        "gap or overlap before the piece at {addr}"
-                    );
-                    ensure!(
-                        other.arena == piece.arena,
-                        "the piece at {addr} has another arena than its neighbour"
-                    );
-                    ensure!(
-                        !(other.is_free && piece.is_free),
-                        "the free pieces at {start} and {addr} are not merged"
-                    );
-                }
-                None => ensure!(
-                    piece.allocation == addr,
-                    "the first piece at {addr} is not at the start of its allocation"
-                ),
+    pub(super) fn check(&self, unit: u64) -> Result<(), Violation> {
+        self.chunks.check(unit)?;
+        let mut free = BTreeSet::new();
+        for (addr, piece) in self.chunks.iter() {
+            let next = self.chunks.next(addr);
+            ensure!(
+                next.is_none_or(|(_, next)| next.owner.arena == piece.owner.arena),
+                "the piece at {addr} has another arena than the next one"
+            );
+            if !piece.in_use {
+                free.insert(FreePiece::new(addr, piece));
             }
-            if piece.is_free {
-                free += 1;
-                ensure!(
-                    self.free.contains(&FreePiece::new(addr, piece)),
-                    "the free piece at {addr} is not in the index"
-                );
-            }
-            before = Some((addr, piece));
         }
         ensure!(
-            self.free.len() == free,
-            "{} free pieces in the index, expected {free}",
-            self.free.len()
+            free == self.free,
+            "free pieces {free:?}, listed {:?}",
+            self.free
         );
         Ok(())
-    }
-
-    /// Returns the previous piece of the same allocation.
-    fn prev(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Piece<A>)> {
-        let here = self.by_addr.get(&addr)?;
-        let (&prev, &piece) = self.by_addr.range(..addr).next_back()?;
-        (piece.allocation == here.allocation).then_some((prev, piece))
-    }
-
-    /// Returns the next piece of the same allocation.
-    fn next(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Piece<A>)> {
-        let here = self.by_addr.get(&addr)?;
-        let next = addr.offset(here.bytes);
-        let piece = *self.by_addr.get(&next)?;
-        (piece.allocation == here.allocation).then_some((next, piece))
-    }
-
-    /// Removes one piece.
-    fn forget(&mut self, addr: DeviceAddr) {
-        if let Some(piece) = self.by_addr.remove(&addr) {
-            self.free.remove(&FreePiece::new(addr, &piece));
-        }
-    }
-}
-
-impl<A: Copy> FreePiece<A> {
-    fn new(addr: DeviceAddr, piece: &Piece<A>) -> Self {
-        Self {
-            arena: piece.arena,
-            bytes: piece.bytes,
-            rank: piece.rank,
-            addr,
-        }
     }
 }

@@ -167,27 +167,3 @@ impl Policy for Vpmm {
         self.pool.check()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_that_cannot_work_are_refused() {
-        for (conf, expected) in [
-            ("page_size:1MiB", "page_size: invalid value"),
-            ("page_size:0", "page_size: invalid value"),
-            ("va_size:3MiB", "va_size: invalid value"),
-            ("page_size:4MiB,va_size:6MiB", "va_size: invalid value"),
-            ("va_size:4MiB,initial_pages:3", "at most 2"),
-            ("pages:3", "unknown key"),
-        ] {
-            let error = PolicySettings::read(conf, Vpmm::from_settings)
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(expected), "{conf}: {error}");
-        }
-        let conf = "page_size:4MiB,va_size:8MiB,initial_pages:2";
-        assert!(PolicySettings::read(conf, Vpmm::from_settings).is_ok());
-    }
-}

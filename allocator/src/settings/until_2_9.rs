@@ -151,36 +151,9 @@ mod tests {
     }
 
     #[test]
-    fn only_spaces_are_dropped() {
-        let spaced = settings(v2(9), "expandable_segments : Tr ue").unwrap();
-        assert!(spaced.expandable_segments);
-        settings(v2(9), "expandable_segments:Tr\tue").unwrap_err();
-        let size = settings(v2(9), "max_split_size_mb:\t64")
-            .unwrap()
-            .max_split_size;
-        assert_eq!(
-            size,
-            Some(64 << 20),
-            "C++ skips white space before a number"
-        );
-    }
-
-    #[test]
     fn only_the_variable_of_cuda_is_read() {
         let generic = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| "foo:1".to_owned());
         let defaults = Settings::of_release(v2(9));
         assert_eq!(defaults.clone().started_in(generic), Ok(defaults));
-    }
-
-    #[test]
-    fn keys_and_spelling_depend_on_the_release() {
-        let reuse = "graph_capture_record_stream_reuse:True";
-        assert!(settings(v2(9), reuse).is_ok());
-        assert!(settings(v2(8), reuse).is_err());
-        for (minor, word) in [(7, "divisons"), (8, "divisions")] {
-            let error = settings(v2(minor), "roundup_power2_divisions:3").unwrap_err();
-            let expected = format!("For roundups, the {word} has to be power of 2 ");
-            assert_eq!(error, expected);
-        }
     }
 }

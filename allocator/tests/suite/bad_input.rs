@@ -1,11 +1,15 @@
 //! Invalid settings, numbers and names are errors that say what is wrong. `transcripts/refused.txt` has invalid calls.
 
+use std::error::Error as _;
+
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::registry::{self, BuildError, POLICIES};
 use coalesce_alloc::settings::{Settings, SettingsError};
+
+use crate::harness::recorded;
 
 const MIB: u64 = 1 << 20;
 
@@ -35,20 +39,6 @@ fn a_device_of_any_capacity_serves_or_refuses_under_every_policy() {
             allocator.check().unwrap();
         }
     }
-}
-
-#[test]
-fn fractions_outside_zero_to_one_are_refused() {
-    let mut allocator = new_allocator();
-    for (fraction, text) in [(1.5, "1.5"), (-0.1, "-0.1"), (f64::INFINITY, "inf")] {
-        let error = allocator.set_memory_fraction(fraction).unwrap_err();
-        let expected = format!("invalid fraction:{text}. Please set within [0, 1].");
-        assert_eq!(error.to_string(), expected);
-    }
-    assert!(allocator.set_memory_fraction(f64::NAN).is_err());
-    assert_eq!(allocator.memory_fraction(), 1.0);
-    allocator.set_memory_fraction(0.5).unwrap();
-    assert_eq!(allocator.memory_fraction(), 0.5);
 }
 
 #[test]
@@ -87,4 +77,31 @@ fn an_unknown_policy_is_reported_with_the_known_ones() {
     let text = expected.to_string();
     let known = "unknown policy 'pytroch'; expected one of: pytorch, direct";
     assert!(text.starts_with(known), "{text}");
+}
+
+#[test]
+fn an_offline_policy_needs_a_program() {
+    for name in ["offline", "stalloc"] {
+        let device = SimDevice::new(&SimConfig::default());
+        let error = registry::build(name, device, "").map(|_| ()).unwrap_err();
+        assert_eq!(error, BuildError::Offline { policy: name });
+    }
+}
+
+/// `tests/confs/*.txt`: a policy and settings in each line, and what is said of them.
+#[test]
+fn settings_that_a_policy_does_not_take_are_named() {
+    recorded::check("confs", |text| {
+        let lines = text.lines().filter(|line| !line.starts_with("  "));
+        let told = lines.map(|line| match line.split_once(' ') {
+            Some((policy, conf)) if !line.starts_with(['#', '=']) => {
+                let checked = registry::check_conf(policy, conf);
+                let error = checked.map_err(|error| error.source().map(ToString::to_string));
+                let said = error.map_or_else(Option::unwrap_or_default, |()| "taken".to_owned());
+                format!("{line}\n  {said}\n")
+            }
+            _ => format!("{line}\n"),
+        });
+        told.collect()
+    });
 }

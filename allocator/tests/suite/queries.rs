@@ -1,16 +1,13 @@
-//! Queries of an allocator, and devices with extreme configurations.
+//! Queries of an allocator. `transcripts/queries.txt` has those of a program, and devices with extreme configurations.
 
 use coalesce_alloc::Allocator as _;
-use coalesce_alloc::MempoolId;
-use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
-use coalesce_alloc::error::Error;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{MempoolId, PoolSource, PyTorch};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,30 +30,6 @@ fn segments_end_where_their_last_block_ends() {
     assert_eq!(segment.end(), addr.offset(20 * MIB));
     segment.blocks.clear();
     assert_eq!(segment.end(), addr);
-}
-
-#[test]
-fn the_segments_of_a_pool_can_be_observed_alone() {
-    const POOL: MempoolId = MempoolId(0, 7);
-    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
-    let outside = malloc(&mut allocator, 30 * MIB);
-    let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
-    begun.unwrap();
-    let inside = malloc(&mut allocator, 40 * MIB);
-    allocator.record_history(Some(HistoryOptions::default()));
-    for (pool, expected) in [
-        (POOL, &[inside][..]),
-        (MempoolId::DEFAULT, &[outside, inside]),
-    ] {
-        let segments = allocator.observed_segments(pool).into_iter();
-        let found: Vec<DeviceAddr> = segments.map(|segment| segment.address).collect();
-        assert_eq!(found, expected);
-    }
-    let entries: Vec<_> = allocator
-        .history()
-        .map(|e| (e.action.name(), e.size))
-        .collect();
-    assert_eq!(entries, [("snapshot", 40 * MIB), ("snapshot", 70 * MIB)]);
 }
 
 #[test]
@@ -92,48 +65,21 @@ fn debug_output_tells_who_listens_and_where_pools_get_their_memory() {
     begun.unwrap();
     assert!(shows(&allocator, "source: device"));
     assert!(shows(&allocator, &format!("Recording({POOL})")));
+    allocator.set_pool_source(POOL, Box::new(Nothing)).unwrap();
+    assert!(shows(&allocator, "source: own"));
+    let pools = allocator.private_pools().unwrap();
+    let saved = format!("{:?}", pools.checkpoint_pool(POOL));
+    assert_eq!(saved, "Ok(Checkpoint((0, 7)))");
 }
 
-#[test]
-fn a_device_without_memory_serves_nothing() {
-    for conf in ["", "expandable_segments:True", "max_split_size_mb:20"] {
-        let mut allocator = on(&SimConfig::with_capacity(0), conf);
-        for bytes in [1, MIB, 1 << 40] {
-            let error = allocator.malloc(bytes, StreamId::DEFAULT).unwrap_err();
-            // A device without memory reserves no addresses.
-            let is_refused = matches!(error, Error::VirtualMemory(DriverError::InvalidValue));
-            let is_refused = is_refused && conf.starts_with("expandable");
-            let is_expected = is_refused || matches!(error, Error::OutOfMemory(_));
-            assert!(is_expected, "{conf}: {error}");
-        }
-        assert_eq!(allocator.memory_fraction(), 1.0);
-        allocator.set_memory_fraction(0.5).unwrap();
-        assert!((0.0..=1.0).contains(&allocator.memory_fraction()));
-        assert_eq!(allocator.largest_free(), Ok(0));
-        allocator.empty_cache().unwrap();
-        allocator.check().unwrap();
-    }
-}
+struct Nothing;
 
-/// Unlike a fraction, a limit in bytes is not rounded.
-#[test]
-fn a_limit_in_bytes_allows_exactly_so_many() {
-    for release in Release::REPRODUCED {
-        for (limit, fits) in [(40 * MIB - 1, false), (40 * MIB, true)] {
-            let device = SimDevice::new(&SimConfig::with_capacity(3 * 1000 * MIB));
-            let mut allocator = PyTorch::new(device, Settings::of_release(release));
-            assert!(allocator.set_memory_limit(Some(limit)));
-            malloc(&mut allocator, 20 * MIB);
-            let second = allocator.malloc(20 * MIB, StreamId::DEFAULT);
-            assert_eq!(second.is_ok(), fits, "{release}, {limit} bytes");
-            for unlimited in [None, Some(u64::MAX)] {
-                allocator.set_memory_limit(unlimited);
-                assert_eq!(allocator.memory_fraction(), 1.0);
-                let addr = malloc(&mut allocator, 100 * MIB);
-                allocator.free(addr).unwrap();
-            }
-        }
+impl PoolSource for Nothing {
+    fn malloc(&mut self, _: u64) -> Option<DeviceAddr> {
+        None
     }
+
+    fn free(&mut self, _: DeviceAddr, _: u64) {}
 }
 
 /// Simulated time passes only in driver calls; the history has it in microseconds.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
@@ -163,34 +162,6 @@ fn a_snapshot_has_the_keys_of_its_release() {
         }
         assert_eq!(written(release), expected, "PyTorch {release}");
     }
-}
-
-/// The history of `B 1 ... E 1` in the words of PyTorch 2.15, without addresses.
-#[test]
-fn entries_name_their_private_pool_from_2_12_on() {
-    let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
-    let mut allocator = PyTorch::new(device, Settings::of_release(v2(15)));
-    allocator.record_history(Some(HistoryOptions::default()));
-    let stream = StreamId::DEFAULT;
-    allocator.malloc(3 << 20, stream).unwrap();
-    let pool = MempoolId(0, 1);
-    allocator
-        .begin_allocate_to_pool(pool, Box::new(|_| true))
-        .unwrap();
-    let inside = allocator.malloc(5 << 20, stream).unwrap();
-    assert!(allocator.malloc(80 << 20, stream).is_err());
-    allocator.end_allocate_to_pool(pool).unwrap();
-    allocator.free(inside).unwrap();
-    allocator.release_pool(pool).unwrap();
-    allocator.empty_cache().unwrap();
-    let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
-    let entries = snapshot["device_traces"][0].as_array().unwrap().iter();
-    let pools: Vec<String> = entries
-        .map(|entry| format!("{} {}", entry["action"], entry["pool_id"][1]).replace('"', ""))
-        .collect();
-    let expected = "segment_alloc 0, alloc 0, segment_alloc 1, alloc 1, oom 1, free_requested 1, free_completed 1, \
-                    segment_free 1";
-    assert_eq!(pools.join(", "), expected);
 }
 
 #[test]

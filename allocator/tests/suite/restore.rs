@@ -6,7 +6,6 @@ use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::error::Error;
 use coalesce_alloc::pytorch::restore::{RestoreError, ensure_possible};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
@@ -217,119 +216,6 @@ fn impossible_runs_of_expandable_segments_are_refused() {
     let (recorded, placed) = (below.address, base);
     let error = restore(&[below]).map(drop).unwrap_err();
     assert_eq!(error, RestoreError::Placed { recorded, placed });
-}
-
-/// Memory that another stream may still use is not reused until the device reports the stream
-/// finished.
-#[test]
-fn blocks_pending_free_wait_for_their_streams() {
-    let config = SimConfig {
-        hold_events: true,
-        ..config()
-    };
-    let mut original = PyTorch::new(SimDevice::new(&config), Settings::default());
-    let malloc = |allocator: &mut Reference| allocator.malloc(30 << 20, StreamId::DEFAULT).unwrap();
-    let pending = malloc(&mut original);
-    original.record_stream(pending, StreamId::nth(1)).unwrap();
-    original.free(pending).unwrap();
-    let segments = original.segments();
-    assert_eq!(segments[0].blocks[0].state, BlockState::ActivePendingFree);
-
-    let settings = Settings::default();
-    let mut restored = Reference::restore(SimDevice::new(&config), settings, &segments).unwrap();
-    restored.check().unwrap();
-    assert_eq!(restored.segments(), segments);
-    for peaks in [restored.stats().active(), restored.stats().active_bytes()] {
-        assert_eq!(peaks.all().peak, peaks.all().current);
-        assert!(peaks.all().current > 0);
-    }
-    let again = restored.free(pending);
-    assert_eq!(again, Err(Error::InvalidPointer(pending)), "already freed");
-    assert_ne!(malloc(&mut restored), pending);
-    restored.driver_mut().streams_mut().complete_all();
-    assert_eq!(malloc(&mut restored), pending);
-}
-
-#[test]
-fn peaks_include_restored_blocks_that_wait() {
-    const BYTES: u64 = 30 << 20;
-    let config = SimConfig {
-        hold_events: true,
-        ..config()
-    };
-    let mut original = PyTorch::new(SimDevice::new(&config), Settings::default());
-    let [_, pending] = [0; 2].map(|_| original.malloc(BYTES, StreamId::DEFAULT).unwrap());
-    original.record_stream(pending, StreamId::nth(1)).unwrap();
-    original.free(pending).unwrap();
-    let (settings, segments) = (Settings::default(), original.segments());
-    let mut restored = Reference::restore(SimDevice::new(&config), settings, &segments).unwrap();
-    restored.empty_cache().unwrap();
-    let (blocks, bytes) = (restored.stats().active(), restored.stats().active_bytes());
-    assert_eq!((blocks.all().current, blocks.all().peak), (1, 2));
-    assert_eq!(bytes.all().peak.cast_unsigned(), 2 * BYTES);
-}
-
-/// Restores what an allocator holds, on a device that places it there.
-fn restored(original: &Reference, settings: &Settings) -> Reference {
-    let segments = original.segments();
-    let mut device = SimDevice::new(&config());
-    device.follow_recording(placements(&segments, &[]));
-    let restored = Reference::restore(device, settings.clone(), &segments).unwrap();
-    restored.check().unwrap();
-    assert_eq!(restored.segments(), segments);
-    restored
-}
-
-#[test]
-fn the_statistics_count_what_there_is_and_no_calls() {
-    let settings = Settings::from_conf("max_split_size_mb:40").unwrap();
-    let mut original = PyTorch::new(SimDevice::new(&config()), settings.clone());
-    for mib in [100, 50, 3, 1] {
-        original.malloc(mib << 20, StreamId::DEFAULT).unwrap();
-    }
-    let restored = restored(&original, &settings);
-    let (then, now) = (original.stats(), restored.stats());
-    for ((name, then), (_, now)) in then.arrays().iter().zip(now.arrays()) {
-        for kind in [PoolKind::Small, PoolKind::Large] {
-            assert_eq!(then.of(kind).current, now.of(kind).current, "{name}");
-        }
-    }
-    assert_eq!(now.oversize_allocations.current, 2);
-    assert_eq!(then.num_device_alloc, 4);
-    assert_eq!(now.num_device_alloc, 0);
-    for totals in [now.segment, now.reserved_bytes] {
-        assert_eq!((totals.all().allocated, totals.all().freed), (0, 0));
-    }
-}
-
-#[test]
-fn private_pools_are_restored_with_one_user() {
-    const POOL: MempoolId = MempoolId(0, 7);
-    for conf in ["", "expandable_segments:True"] {
-        let settings = Settings::from_conf(conf).unwrap();
-        let mut original = PyTorch::new(SimDevice::new(&config()), settings.clone());
-        let outside = original.malloc(30 << 20, StreamId::DEFAULT).unwrap();
-        let begun = original.begin_allocate_to_pool(POOL, Box::new(|_| true));
-        begun.unwrap();
-        let mut live: Vec<DeviceAddr> = [30 << 20, 40 << 20, 1000]
-            .map(|bytes| original.malloc(bytes, StreamId::DEFAULT).unwrap())
-            .to_vec();
-        original.end_allocate_to_pool(POOL).unwrap();
-
-        let mut restored = restored(&original, &settings);
-        assert_eq!(restored.pool_use_count(POOL), Ok(1), "{conf}");
-        assert_eq!(restored.stats().num_device_alloc, 0, "{conf}");
-        restored.release_pool(POOL).unwrap();
-        live.push(outside);
-        for addr in live {
-            restored.free(addr).unwrap();
-        }
-        restored.empty_cache().unwrap();
-        assert_eq!(restored.driver().used(), 0, "{conf}");
-        assert_eq!(restored.driver().reserved_addresses(), 0, "{conf}");
-        assert!(restored.pool_use_count(POOL).is_err(), "the pool is gone");
-        restored.check().unwrap();
-    }
 }
 
 #[test]

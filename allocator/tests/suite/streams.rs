@@ -2,16 +2,15 @@
 //! events are recorded, and what they hold back, also around captures.
 
 use coalesce_alloc::PyTorch;
-use coalesce_alloc::driver::calls::{Call, CallKind};
+use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::release::v2;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 /// Requests of this size have a segment of their own.
 const BYTES: u64 = 30 * MIB;
-const ONE: StreamId = StreamId::nth(1);
 
 type Allocator = PyTorch<SimDevice>;
 
@@ -103,30 +102,6 @@ fn streams_are_in_the_order_of_a_new_table() {
         order(&mut used, &many);
         assert_eq!(order(&mut used, &streams), order(&mut new, &streams));
     }
-}
-
-#[test]
-fn events_are_used_again() {
-    let mut allocator = allocator();
-    let created = |allocator: &Allocator| {
-        let counts = allocator.driver().counts();
-        counts.of(CallKind::CreateEvent)
-    };
-    let addr = malloc(&mut allocator);
-    for _ in 0..3 {
-        free_used_by(&mut allocator, addr, &[ONE]);
-        complete(&mut allocator, ONE);
-        assert_eq!(malloc(&mut allocator), addr);
-        assert_eq!(created(&allocator), 1);
-    }
-    // One that could not be recorded, too.
-    allocator.record_stream(addr, ONE).unwrap();
-    let failure = DriverError::Failed("not recorded".to_owned());
-    let faults = allocator.driver_mut().faults_mut();
-    faults.fail_after(0, failure);
-    assert!(allocator.free(addr).is_err());
-    malloc(&mut allocator);
-    assert_eq!(created(&allocator), 1);
 }
 
 #[test]

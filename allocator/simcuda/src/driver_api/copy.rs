@@ -4,6 +4,7 @@ use crate::border::entry_points;
 use crate::context::required;
 use crate::errors::{Code, Outcome};
 use crate::streams::DEFAULT;
+use crate::transfer::Transfer;
 
 /// Fails unless an address is a multiple of the size of the value written there.
 fn ensure_aligned(addr: u64, bytes: u64) -> Outcome {
@@ -51,37 +52,37 @@ entry_points! { driver:
 
     fn cuMemcpyHtoD_v2(to: u64, from: u64, bytes: u64) |sim| {
         sim.captures.ensure_safe_call()?;
-        sim.copy_in(required()?, DEFAULT, to, from, bytes)
+        sim.copy_in(required()?, DEFAULT, Transfer { to, from, bytes })
     }
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: u64, stream: u64) |sim| {
-        sim.copy_in(required()?, stream, to, from, bytes)
+        sim.copy_in(required()?, stream, Transfer { to, from, bytes })
     }
 
     fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: u64) |sim| {
         sim.captures.ensure_safe_call()?;
-        sim.copy_out(required()?, DEFAULT, to, from, bytes)
+        sim.copy_out(required()?, DEFAULT, Transfer { to, from, bytes })
     }
 
     fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: u64, stream: u64) |sim| {
-        sim.copy_out(required()?, stream, to, from, bytes)
+        sim.copy_out(required()?, stream, Transfer { to, from, bytes })
     }
 
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: u64) |sim| {
         sim.captures.ensure_safe_call()?;
-        sim.copy_within(required()?, DEFAULT, to, from, bytes)
+        sim.copy_within(required()?, DEFAULT, Transfer { to, from, bytes })
     }
 
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: u64, stream: u64) |sim| {
-        sim.copy_within(required()?, stream, to, from, bytes)
+        sim.copy_within(required()?, stream, Transfer { to, from, bytes })
     }
 
     fn cuMemcpy(to: u64, from: u64, bytes: u64) |sim| {
         sim.captures.ensure_safe_call()?;
-        sim.copy(required()?, DEFAULT, to, from, bytes)
+        sim.copy(required()?, DEFAULT, Transfer { to, from, bytes })
     }
 
     fn cuMemcpyAsync(to: u64, from: u64, bytes: u64, stream: u64) |sim| {
-        sim.copy(required()?, stream, to, from, bytes)
+        sim.copy(required()?, stream, Transfer { to, from, bytes })
     }
 }

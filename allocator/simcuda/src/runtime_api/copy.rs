@@ -4,7 +4,7 @@ use crate::border::entry_points;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 use crate::streams::DEFAULT;
-use crate::transfer::copy_on_host;
+use crate::transfer::{Transfer, copy_on_host};
 
 /// `cudaMemcpyKind`.
 mod kind {
@@ -15,14 +15,14 @@ mod kind {
     pub(super) const DEFAULT: i32 = 4;
 }
 
-fn copy(sim: &mut Sim, stream: u64, to: u64, from: u64, bytes: u64, kind: i32) -> Outcome {
+fn copy(sim: &mut Sim, stream: u64, transfer: Transfer, kind: i32) -> Outcome {
     let here = sim.runtime_device()?;
     match kind {
-        kind::HOST_TO_HOST => copy_on_host(to, from, bytes),
-        kind::HOST_TO_DEVICE => sim.copy_in(here, stream, to, from, bytes),
-        kind::DEVICE_TO_HOST => sim.copy_out(here, stream, to, from, bytes),
-        kind::DEVICE_TO_DEVICE => sim.copy_within(here, stream, to, from, bytes),
-        kind::DEFAULT => sim.copy(here, stream, to, from, bytes),
+        kind::HOST_TO_HOST => copy_on_host(transfer),
+        kind::HOST_TO_DEVICE => sim.copy_in(here, stream, transfer),
+        kind::DEVICE_TO_HOST => sim.copy_out(here, stream, transfer),
+        kind::DEVICE_TO_DEVICE => sim.copy_within(here, stream, transfer),
+        kind::DEFAULT => sim.copy(here, stream, transfer),
         _ => Err(Code::INVALID_VALUE),
     }
 }
@@ -36,11 +36,11 @@ fn fill(sim: &mut Sim, stream: u64, addr: u64, byte: i32, bytes: u64) -> Outcome
 entry_points! { runtime:
     fn cudaMemcpy(to: u64, from: u64, bytes: u64, kind: i32) |sim| {
         sim.captures.ensure_safe_call()?;
-        copy(sim, DEFAULT, to, from, bytes, kind)
+        copy(sim, DEFAULT, Transfer { to, from, bytes }, kind)
     }
 
     fn cudaMemcpyAsync(to: u64, from: u64, bytes: u64, kind: i32, stream: u64) |sim| {
-        copy(sim, stream, to, from, bytes, kind)
+        copy(sim, stream, Transfer { to, from, bytes }, kind)
     }
 
     fn cudaMemcpyPeerAsync(
@@ -51,7 +51,7 @@ entry_points! { runtime:
         bytes: u64,
         stream: u64,
     ) |sim| {
-        copy(sim, stream, to, from, bytes, kind::DEVICE_TO_DEVICE)
+        copy(sim, stream, Transfer { to, from, bytes }, kind::DEVICE_TO_DEVICE)
     }
 
     fn cudaMemcpy2DAsync(
@@ -65,9 +65,12 @@ entry_points! { runtime:
         stream: u64,
     ) |sim| {
         (0..height).try_for_each(|row| {
-            let to = to.wrapping_add(row.wrapping_mul(to_pitch));
-            let from = from.wrapping_add(row.wrapping_mul(from_pitch));
-            copy(sim, stream, to, from, width, kind)
+            let row = Transfer {
+                to: to.wrapping_add(row.wrapping_mul(to_pitch)),
+                from: from.wrapping_add(row.wrapping_mul(from_pitch)),
+                bytes: width,
+            };
+            copy(sim, stream, row, kind)
         })
     }
 

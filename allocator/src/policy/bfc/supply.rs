@@ -5,10 +5,18 @@
 
 use std::str::FromStr;
 
-use super::chunks::GRANULE;
+use crate::base::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, Status};
 use crate::policy::settings::{PolicySettings, PolicySettingsError};
 use crate::policy::{Refusal, Served};
+
+/// Size and alignment of chunks are multiples of this many bytes (`kMinAllocationSize`).
+pub(in crate::policy) const GRANULE: u64 = 256;
+
+/// Rounds a request up to whole granules.
+pub(in crate::policy) fn rounded(bytes: u64) -> u64 {
+    bytes.next_multiple_of(GRANULE)
+}
 
 /// First region of a pool that grows, and the granularity of limits: 2 MiB.
 const MIN_REGION: u64 = 2 << 20;
@@ -187,9 +195,11 @@ impl Supply {
         Ok(())
     }
 
-    /// Bytes of all regions.
-    pub(in crate::policy) fn held(&self) -> u64 {
-        self.held
+    /// Verifies that so many bytes are reserved.
+    pub(in crate::policy) fn check(&self, bytes: u64) -> Result<(), Violation> {
+        let held = self.held;
+        ensure!(bytes == held, "{bytes} bytes in chunks, {held} reserved");
+        Ok(())
     }
 }
 
@@ -202,57 +212,4 @@ fn doubled(bytes: u64) -> u64 {
 fn backpedalled(bytes: u64) -> u64 {
     let fewer = (bytes as f32 * BACKPEDAL_FACTOR) as u64;
     (fewer - fewer % GRANULE).min(bytes - GRANULE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver::sim::{SimConfig, SimDevice};
-
-    const MIB: u64 = 1 << 20;
-
-    fn supply(conf: &str, growth: bool) -> Result<Supply, PolicySettingsError> {
-        PolicySettings::read(conf, |settings| Supply::from_settings(settings, growth))
-    }
-
-    /// Bytes of the regions taken for these requests.
-    fn regions(supply: &mut Supply, capacity: u64, requests: &[u64]) -> Vec<Served<u64>> {
-        let mut device = SimDevice::new(&SimConfig::with_capacity(capacity));
-        let take = |&request| supply.take(&mut device, request).map(|(_, bytes)| bytes);
-        requests.iter().map(take).collect()
-    }
-
-    #[test]
-    fn regions_double_until_the_limit() {
-        let mut supply = supply("limit:100MiB", true).unwrap();
-        assert_eq!(
-            regions(&mut supply, 1 << 30, &[256, 256, 50 * MIB, 256, MIB]),
-            [2, 4, 64, 30, 0].map(|mib| match mib {
-                0 => Err(Refusal::OutOfMemory),
-                _ => Ok(mib * MIB),
-            })
-        );
-    }
-
-    #[test]
-    fn without_growth_one_region_is_taken() {
-        let mut supply = supply("fraction:0.3", false).unwrap();
-        assert_eq!(regions(&mut supply, 100 * MIB, &[256]), [Ok(30 * MIB)]);
-    }
-
-    #[test]
-    fn regions_shrink_on_a_full_device_until_the_request_does_not_fit() {
-        let mut supply = supply("limit:100MiB", false).unwrap();
-        let once = 100 * MIB / 10 * 9;
-        assert_eq!(regions(&mut supply, 90 * MIB, &[80 * MIB]), [Ok(once)]);
-        let full = regions(&mut supply, 0, &[256]);
-        assert_eq!(full, [Err(Refusal::OutOfMemory)]);
-    }
-
-    #[test]
-    fn fractions_outside_0_to_1_are_errors() {
-        for wrong in ["fraction:1.5", "fraction:nan", "fragmentation_fraction:-1"] {
-            assert!(supply(wrong, false).is_err(), "{wrong}");
-        }
-    }
 }

@@ -152,43 +152,6 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_gap_keeps_its_turn_but_counts_as_new_among_equal_ones() {
-        let mut device = device();
-        let mut freed = freed(&mut device, &[(0, 6), (100, 4)]);
-        assert_eq!(freed.take(2), Some(100));
-        freed.give(&mut device, STREAM, 200, 2).unwrap();
-        assert_eq!(freed.take(4), Some(0), "of 6");
-        let oldest = freed.gaps.fitting(2).next();
-        assert_eq!(oldest, Some((102, 2)), "the oldest of three");
-        assert_eq!(freed.drain(), [(200, 2), (102, 2), (4, 2)]);
-        assert_eq!(freed.iter().count(), 0);
-    }
-
-    #[test]
-    fn a_gap_that_grows_was_freed_last() {
-        let mut device = device();
-        let mut freed = freed(&mut device, &[(10, 5), (50, 5), (15, 5)]);
-        assert_eq!(freed.drain(), [(10, 10), (50, 5)]);
-        for start in [50, 10, 45] {
-            freed.give(&mut device, STREAM, start, 5).unwrap();
-        }
-        assert_eq!(freed.drain(), [(45, 10), (10, 5)]);
-    }
-
-    #[test]
-    fn each_gap_is_complete_once_the_work_before_its_free_is() {
-        let mut device = device();
-        let mut freed = freed(&mut device, &[(0, 5), (10, 5), (15, 5), (30, 5)]);
-        complete(&mut device, &mut freed, 2);
-        assert_eq!(freed.drain_complete(), [(0, 5)], "the second one grew");
-        complete(&mut device, &mut freed, 1);
-        assert_eq!(freed.take(6), Some(10));
-        assert_eq!(freed.drain_complete(), [(16, 4)]);
-        assert_eq!(freed.take_complete(5), None);
-        assert_eq!(freed.take(5), Some(30), "the stream itself");
-    }
-
-    #[test]
     fn if_the_best_fit_is_pending_the_complete_gap_freed_first_is_taken() {
         let mut device = device();
         let mut freed = freed(&mut device, &[(0, 8), (10, 6), (20, 4), (30, 5)]);

@@ -74,6 +74,6 @@ impl Policy for Segments {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        self.pieces.check()
+        self.pieces.check(MIN_BLOCK)
     }
 }

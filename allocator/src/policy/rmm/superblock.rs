@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 use crate::policy::Block;
+use crate::policy::free_runs::{FreeRuns, Run};
 
 /// Minimum bytes of a superblock: 1 MiB.
 pub(in crate::policy) const SMALLEST: u64 = 1 << 20;
@@ -17,107 +18,77 @@ pub(in crate::policy) const SMALLEST: u64 = 1 << 20;
 /// A region of the arena and its free blocks.
 #[derive(Debug)]
 pub(in crate::policy) struct Superblock {
-    addr: DeviceAddr,
     /// At least [`SMALLEST`].
-    bytes: u64,
-    /// Bytes of the free blocks by address. No two are adjacent.
-    free: BTreeMap<DeviceAddr, u64>,
+    region: Run,
+    free: FreeRuns,
 }
 
 impl Superblock {
     /// An idle superblock.
     pub(in crate::policy) fn new(addr: DeviceAddr, bytes: u64) -> Self {
-        Self {
-            addr,
-            bytes,
-            free: BTreeMap::from([(addr, bytes)]),
-        }
+        let start = addr.0;
+        Self::of(Run { start, bytes })
+    }
+
+    fn of(region: Run) -> Self {
+        let mut free = FreeRuns::default();
+        free.give(region);
+        Self { region, free }
     }
 
     fn is_idle(&self) -> bool {
-        self.free.get(&self.addr) == Some(&self.bytes)
+        self.free.contains(self.region)
     }
 
-    fn end(&self) -> DeviceAddr {
-        self.addr.offset(self.bytes)
-    }
-
-    fn contains(&self, block: Block) -> bool {
-        self.addr <= block.addr && block.addr.offset(block.bytes) <= self.end()
-    }
-
-    fn first_fit(&self, bytes: u64) -> Option<(DeviceAddr, u64)> {
-        let mut free = self.free.iter();
-        free.find(|&(_, &block)| block >= bytes)
-            .map(|(&addr, &block)| (addr, block))
+    fn first_fit(&self, bytes: u64) -> Option<Run> {
+        self.free.iter().find(|free| free.bytes >= bytes)
     }
 
     /// Takes `bytes` of the first free block that is large enough.
     pub(in crate::policy) fn take(&mut self, bytes: u64) -> Option<DeviceAddr> {
-        let (addr, block) = self.first_fit(bytes)?;
-        self.free.remove(&addr);
-        if block > bytes {
-            self.free.insert(addr.offset(bytes), block - bytes);
-        }
-        Some(addr)
-    }
-
-    /// Frees a block.
-    fn give_back(&mut self, block: Block) {
-        let (mut addr, mut bytes) = (block.addr, block.bytes);
-        if let Some((&before, &length)) = self.free.range(..addr).next_back()
-            && before.offset(length) == addr
-        {
-            self.free.remove(&before);
-            (addr, bytes) = (before, length + bytes);
-        }
-        if let Some(length) = self.free.remove(&addr.offset(bytes)) {
-            bytes += length;
-        }
-        self.free.insert(addr, bytes);
+        let (taken, _) = self.first_fit(bytes)?.split_at(bytes);
+        self.free.take(taken);
+        Some(DeviceAddr(taken.start))
     }
 
     /// Shrinks an idle superblock to the request if the rest is large enough for a superblock. Returns it.
     fn split_for(&mut self, request: u64) -> Option<Self> {
         let needed = request.max(SMALLEST);
-        if !self.is_idle() || self.bytes < needed + SMALLEST {
+        if !self.is_idle() || self.region.bytes < needed + SMALLEST {
             return None;
         }
-        let rest = Self::new(self.addr.offset(needed), self.bytes - needed);
-        *self = Self::new(self.addr, needed);
-        Some(rest)
+        let (front, rest) = self.region.split_at(needed);
+        *self = Self::of(front);
+        Some(Self::of(rest))
     }
 
-    fn can_merge_with(&self, next: &Self) -> bool {
-        self.is_idle() && next.is_idle() && self.end() == next.addr
+    /// The superblock that two idle neighbours become.
+    fn merged_with(&self, next: &Self) -> Option<Self> {
+        let are_neighbours = self.region.end() == next.region.start;
+        let merge = self.is_idle() && next.is_idle() && are_neighbours;
+        merge.then(|| Self::of(Run::between(self.region.start, next.region.end())))
     }
 
     fn check(&self) -> Result<(), Violation> {
+        let region = self.region;
+        ensure!(region.bytes >= SMALLEST, "{region:?} is too small");
+        let outside = self.free.iter().find(|free| !region.contains(*free));
         ensure!(
-            self.bytes >= SMALLEST,
-            "superblock {} is too small",
-            self.addr
+            outside.is_none(),
+            "{outside:?} is free, but not in {region:?}"
         );
-        let mut end = None;
-        for (&addr, &bytes) in &self.free {
-            ensure!(
-                addr >= self.addr && addr.offset(bytes) <= self.end() && bytes > 0,
-                "free block {addr} is not in superblock {}",
-                self.addr
-            );
-            ensure!(
-                end.is_none_or(|end| end < addr),
-                "free block {addr} overlaps the one before, or is not merged with it"
-            );
-            end = Some(addr.offset(bytes));
-        }
-        Ok(())
+        self.free.check()
     }
+}
+
+fn run_of(block: Block) -> Run {
+    let (start, bytes) = (block.addr.0, block.bytes);
+    Run { start, bytes }
 }
 
 /// The superblocks of an arena, by address.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct Superblocks(BTreeMap<DeviceAddr, Superblock>);
+pub(in crate::policy) struct Superblocks(BTreeMap<u64, Superblock>);
 
 impl Superblocks {
     /// Takes `bytes` of the first free block that is large enough.
@@ -130,10 +101,10 @@ impl Superblocks {
     /// Removes the first superblock with a free block of `bytes`, shrunk to the request if it is idle.
     pub(in crate::policy) fn take_superblock(&mut self, bytes: u64) -> Option<Superblock> {
         let mut superblocks = self.0.values();
-        let addr = superblocks
+        let region = superblocks
             .find(|superblock| superblock.first_fit(bytes).is_some())?
-            .addr;
-        let mut found = self.0.remove(&addr)?;
+            .region;
+        let mut found = self.0.remove(&region.start)?;
         if let Some(rest) = found.split_for(bytes) {
             self.insert(rest);
         }
@@ -142,22 +113,20 @@ impl Superblocks {
 
     /// Inserts a superblock without merging.
     pub(in crate::policy) fn insert(&mut self, superblock: Superblock) {
-        self.0.insert(superblock.addr, superblock);
+        self.0.insert(superblock.region.start, superblock);
     }
 
     /// Inserts a superblock and merges it with idle neighbours, if it is idle.
     pub(in crate::policy) fn insert_merged(&mut self, mut superblock: Superblock) {
-        let before = self.0.range(..superblock.addr).next_back();
-        if let Some((&addr, before)) = before
-            && before.can_merge_with(&superblock)
-        {
-            superblock = Superblock::new(addr, before.bytes + superblock.bytes);
+        let before = self.0.range(..superblock.region.start).next_back();
+        if let Some(merged) = before.and_then(|(_, before)| before.merged_with(&superblock)) {
+            superblock = merged;
         }
-        let after = self.0.get(&superblock.end());
-        if let Some(after) = after.filter(|after| superblock.can_merge_with(after)) {
-            let bytes = superblock.bytes + after.bytes;
-            self.0.remove(&superblock.end());
-            superblock = Superblock::new(superblock.addr, bytes);
+        let end = superblock.region.end();
+        let after = self.0.get(&end);
+        if let Some(merged) = after.and_then(|after| superblock.merged_with(after)) {
+            self.0.remove(&end);
+            superblock = merged;
         }
         self.insert(superblock);
     }
@@ -167,7 +136,7 @@ impl Superblocks {
         let Some(superblock) = self.around(block) else {
             return false;
         };
-        superblock.give_back(block);
+        superblock.free.give(run_of(block));
         true
     }
 
@@ -176,10 +145,10 @@ impl Superblocks {
         let Some(superblock) = self.around(block) else {
             return false;
         };
-        superblock.give_back(block);
+        superblock.free.give(run_of(block));
         if superblock.is_idle() {
-            let addr = superblock.addr;
-            if let Some(idle) = self.0.remove(&addr) {
+            let start = superblock.region.start;
+            if let Some(idle) = self.0.remove(&start) {
                 self.insert_merged(idle);
             }
         }
@@ -187,8 +156,9 @@ impl Superblocks {
     }
 
     fn around(&mut self, block: Block) -> Option<&mut Superblock> {
-        let (_, superblock) = self.0.range_mut(..=block.addr).next_back()?;
-        superblock.contains(block).then_some(superblock)
+        let (_, superblock) = self.0.range_mut(..=block.addr.0).next_back()?;
+        let is_inside = superblock.region.contains(run_of(block));
+        is_inside.then_some(superblock)
     }
 
     /// Removes all superblocks.
@@ -199,27 +169,24 @@ impl Superblocks {
     /// Bytes of all free blocks.
     pub(in crate::policy) fn free_bytes(&self) -> u64 {
         let superblocks = self.0.values();
-        superblocks
-            .flat_map(|superblock| superblock.free.values())
-            .sum()
+        let free = superblocks.flat_map(|superblock| superblock.free.iter());
+        free.map(|free| free.bytes).sum()
     }
 
     /// Bytes of all superblocks.
     pub(in crate::policy) fn bytes(&self) -> u64 {
-        self.0.values().map(|superblock| superblock.bytes).sum()
+        let superblocks = self.0.values();
+        superblocks.map(|superblock| superblock.region.bytes).sum()
     }
 
     /// Verifies that superblocks, and the free blocks in each, do not overlap.
     pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
-        let mut end = DeviceAddr::NULL;
+        let mut end = 0;
         for superblock in self.0.values() {
-            ensure!(
-                superblock.addr >= end,
-                "superblock {} overlaps the one before",
-                superblock.addr
-            );
+            let region = superblock.region;
+            ensure!(region.start >= end, "{region:?} overlaps the one before");
             superblock.check()?;
-            end = superblock.end();
+            end = region.end();
         }
         Ok(())
     }

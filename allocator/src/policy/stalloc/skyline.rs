@@ -76,29 +76,3 @@ impl Skyline {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn later_heights_replace_earlier_ones() {
-        let mut skyline = Skyline::flat(1);
-        skyline.set(10, 19, 5);
-        skyline.set(15, 29, 7);
-        skyline.set(17, 18, 9);
-        let top = |from: u64, until: u64| skyline.top(from, until, 9).unwrap();
-        let heights: Vec<u64> = [9, 10, 14, 15, 16, 17, 18, 19, 29, 30]
-            .map(|at| top(at, at))
-            .to_vec();
-        assert_eq!(heights, [1, 5, 5, 7, 7, 9, 9, 7, 7, 1]);
-        assert_eq!(top(0, 9), 1);
-        assert_eq!(top(0, 10), 5);
-        assert_eq!(top(14, 16), 7);
-        assert_eq!(top(18, 40), 9);
-        assert_eq!(top(30, 40), 1);
-        assert_eq!(skyline.top(14, 16, 6), None);
-        assert!(skyline.lows(5).eq([(0, 14), (30, u64::MAX - 1)]));
-        assert!(skyline.lows(7).eq([(0, 16), (19, u64::MAX - 1)]));
-    }
-}

@@ -268,25 +268,4 @@ mod tests {
             prop_assert!(List::of(other) != List::of(bytes) || other.abs_diff(bytes) < bytes / 31);
         }
     }
-
-    #[test]
-    fn freed_regions_are_merged_and_the_last_one_joins_the_tail() {
-        let mut regions = Regions::new(8192);
-        let offsets = [0, 1, 2, 3].map(|_| regions.allocate(1024).unwrap());
-        assert_eq!(offsets, [0, 1024, 2048, 3072]);
-        regions.free(0);
-        regions.free(2048);
-        regions.free(1024);
-        regions.check().unwrap();
-        assert_eq!(regions.free.len(), 1);
-        // Taken from the region of a larger list. The next request comes from the tail, because the
-        // rest of the region is in its own list.
-        assert_eq!(regions.allocate(2816), Some(0));
-        assert_eq!(regions.allocate(256), Some(4096));
-        regions.free(3072);
-        regions.free(4096);
-        regions.free(0);
-        assert!(regions.is_empty() && regions.free.is_empty());
-        assert_eq!(regions.free_bytes(), 8192);
-    }
 }

@@ -20,6 +20,7 @@ type Announced = (u64, StreamId, usize);
 /// release RELEASE                               reuses-addresses       the lowest free ones
 /// names              calls without arguments    no-virtual-memory
 /// plan BYTES STREAM UNTIL                       a request of the program announced to an offline policy
+/// step                                          a step of that program begins
 /// ```
 #[derive(Default)]
 pub struct Case {
@@ -27,9 +28,11 @@ pub struct Case {
     policy: String,
     conf: String,
     release: Option<Release>,
-    device: SimConfig,
+    pub device: SimConfig,
     pub names_only: bool,
     announced: Vec<Announced>,
+    /// The requests before which the announced program begins a step.
+    steps: Vec<usize>,
 }
 
 impl Case {
@@ -52,6 +55,7 @@ impl Case {
             ["reuses-addresses"] => self.device.addresses = AddressPolicy::FirstFit,
             ["no-virtual-memory"] => self.device.virtual_memory = false,
             ["names"] => self.names_only = true,
+            ["step"] => self.steps.push(self.announced.len()),
             ["plan", bytes, on, until] => {
                 let until = until.parse().expect("a number of requests");
                 self.announced.push((amount(bytes), stream(on), until));
@@ -89,6 +93,9 @@ impl Case {
             for (id, _) in earlier.filter(|(_, (.., until))| *until == number) {
                 program.free(id as u64);
             }
+            if let Some(step) = self.steps.iter().position(|&first| first == number) {
+                program.mark(&format!("step {step}"));
+            }
             program.malloc(number as u64, bytes, stream);
         }
         program.finish()
@@ -105,7 +112,10 @@ pub fn amount(text: &str) -> u64 {
     }
 }
 
-/// Parses the number of a stream.
+/// Parses the number of a stream, or its handle (`0x2000`).
 pub fn stream(text: &str) -> StreamId {
-    StreamId::nth(text.parse().expect("the number of a stream"))
+    match text.strip_prefix("0x") {
+        Some(handle) => StreamId(u64::from_str_radix(handle, 16).expect("a handle")),
+        None => StreamId::nth(text.parse().expect("the number of a stream")),
+    }
 }

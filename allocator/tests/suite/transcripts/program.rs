@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, GraphNode, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::{Allocator, Checkpoint, MempoolId, PoolCall, PyTorch, RestoredPool};
 
 use super::case::{Case, amount, stream};
+use super::reference::State;
+use super::told::written;
 use crate::harness::DynAllocator;
 
 /// The allocator of a case. The reference has operations that no other one has.
@@ -17,14 +20,14 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn any(&mut self) -> &mut dyn Allocator<Driver = SimDevice> {
+    pub fn any(&mut self) -> &mut dyn Allocator<Driver = SimDevice> {
         match self {
             Self::Reference(reference) => &mut **reference,
             Self::Other(other) => &mut **other,
         }
     }
 
-    fn reference(&mut self) -> &mut PyTorch<SimDevice> {
+    pub fn reference(&mut self) -> &mut PyTorch<SimDevice> {
         match self {
             Self::Reference(reference) => reference,
             Self::Other(_) => panic!("an operation of the reference alone"),
@@ -33,30 +36,41 @@ impl Subject {
 }
 
 /// ```text
-/// malloc ID BYTES [STREAM]    raw ID BYTES (no limit of a request)    null BYTES (no ID)
+/// malloc ID BYTES [STREAM]    raw ID BYTES (no limit of a request)
 /// free ID...                  record ID STREAM...                     empty [POOL]
+/// forget ID                   the program has freed it already
 /// complete [STREAM [EVENTS]]  events of a stream or of all
+/// create POOL                 a pool, or a user of it
 /// begin POOL [STREAM]         allocate to a pool                      end POOL
 /// users POOL                  the number of its users                 release POOL (one)   disown POOL (all)
 /// save POOL NAME              take a checkpoint                       restore NAME
 /// live POOL ID...             whether these are the allocations
 /// borrow POOL                 use the pool when memory is exhausted   no-split POOL
+/// source POOL BYTES           its segments come from elsewhere        sourced (what is held there)
 /// capture begin|end           as a replay announces it                mark begin|end (as PyTorch does)
 /// capturing on|off            what the device says
 /// node CAPTURE STREAM OTHER...  work captured on a stream that waits for others   graph-end
-/// settings CONF               fraction F                              limit BYTES|none     capacity BYTES
+/// settings CONF               fraction [F]                            limit BYTES|none     capacity BYTES
 /// refuse N                    the next requests for device memory     fail|break N         after N calls
 /// sticky                      an error of earlier work                repair
 /// behind ID BYTES             the handles mapped there                size ID   base ID    largest
-/// blocks                      of all segments                         stats     segments   ranges
+/// blocks                      of all segments                         stats     peaks      ranges
+/// held                        by the allocator and on the device      events (created so far)
+/// history                     record it                               trace (what is new)
+/// observe POOL                its segments; u0 has all
+/// cached|uncached|begin-uncached ID BYTES [freed]                     the parts of a request
+/// ask|resume ID               ask the device for the segment of a request, go on with the answer
+/// restart                     go on with an allocator restored from the segments
 /// close                       free, complete and empty everything: what is left
 /// ```
 pub struct Program {
-    subject: Subject,
+    pub subject: Subject,
     title: String,
-    names_only: bool,
-    base: DeviceAddr,
-    live: BTreeMap<String, DeviceAddr>,
+    pub names_only: bool,
+    pub device: SimConfig,
+    pub base: DeviceAddr,
+    pub live: BTreeMap<String, DeviceAddr>,
+    pub state: State,
     /// The address of each ID that was freed, which another call may name.
     freed: HashMap<String, DeviceAddr>,
     /// Checkpoints, with the allocations that were live.
@@ -75,7 +89,9 @@ impl Program {
             subject,
             title: case.title.clone(),
             names_only: case.names_only,
+            device: case.device.clone(),
             base: case.base(),
+            state: State::default(),
             live: BTreeMap::new(),
             freed: HashMap::new(),
             checkpoints: HashMap::new(),
@@ -120,18 +136,11 @@ impl Program {
     }
 
     fn call(&mut self, words: &[&str]) -> Result<Vec<String>, Error> {
-        let number = |text: &str| text.parse::<u64>().expect("a number");
         let mut told = Vec::new();
         match *words {
             ["malloc", id, bytes, ref on @ ..] => {
                 let on = on.first().map_or(StreamId::DEFAULT, |&on| stream(on));
                 let addr = self.subject.any().malloc(amount(bytes), on)?;
-                told.push(self.place(addr));
-                self.live.insert(id.to_owned(), addr);
-            }
-            ["raw", id, bytes] => {
-                let reference = self.subject.reference();
-                let addr = reference.raw_malloc(amount(bytes), StreamId::DEFAULT)?;
                 told.push(self.place(addr));
                 self.live.insert(id.to_owned(), addr);
             }
@@ -149,8 +158,16 @@ impl Program {
                     self.subject.any().record_stream(addr, stream(on))?;
                 }
             }
+            ["forget", id] => {
+                let addr = self.live.remove(id).expect("an allocation");
+                self.freed.insert(id.to_owned(), addr);
+            }
             ["empty"] => self.subject.any().empty_cache()?,
             ["empty", of] => self.pool_call(PoolCall::Empty(pool(of)))?,
+            ["create", of] => {
+                let pools = self.subject.any().private_pools().unwrap();
+                pools.create_or_use_pool(pool(of))?;
+            }
             ["begin", of] => self.pool_call(PoolCall::Begin(pool(of)))?,
             ["begin", of, on] => {
                 let on = stream(on);
@@ -194,33 +211,6 @@ impl Program {
             }
             ["capture", "begin"] => self.pool_call(PoolCall::BeginCapture)?,
             ["capture", "end"] => self.pool_call(PoolCall::EndCapture)?,
-            ["borrow", of] => self.subject.reference().set_use_on_oom(pool(of), true),
-            ["no-split", of] => self.subject.reference().set_no_split(pool(of)),
-            ["mark", "begin"] => self.subject.reference().mark_capture_begin(),
-            ["mark", "end"] => self.subject.reference().mark_capture_end()?,
-            ["settings", conf] => self.subject.reference().apply_settings(conf)?,
-            ["fraction", fraction] => {
-                let fraction = fraction.parse().expect("a fraction");
-                self.subject.reference().set_memory_fraction(fraction)?;
-            }
-            ["size", id] => {
-                let addr = self.addr(id);
-                let size = self.subject.reference().block_size(addr)?;
-                told.push(written(size));
-            }
-            ["base", id] => {
-                let addr = self.addr(id);
-                let (base, bytes) = self.subject.reference().base_allocation(addr)?;
-                told.push(format!("{} of {}", written(bytes), self.place(base)));
-            }
-            ["largest"] => told.push(written(self.subject.reference().largest_free()?)),
-            ["ranges"] => {
-                for size in self.subject.reference().expandable_segment_sizes() {
-                    let kind = if size.is_small { "small" } else { "large" };
-                    let mapped = written(size.mapped);
-                    told.push(format!("{} {kind} {mapped} mapped", name_of(size.stream)));
-                }
-            }
             ["limit", bytes] => {
                 let limit = (bytes != "none").then(|| amount(bytes));
                 assert!(self.subject.any().set_memory_limit(limit));
@@ -249,14 +239,35 @@ impl Program {
                 let scalars: String = scalars.collect();
                 told.push(format!("{used} in use, {requested} requested{scalars}"));
             }
+            ["peaks"] => {
+                let stats = self.subject.any().stats();
+                let (blocks, bytes) = (stats.active().all(), stats.active_bytes().all());
+                let [now, most] = [bytes.current, bytes.peak].map(|it| written(it.cast_unsigned()));
+                let blocks = format!("{} active blocks of {now}", blocks.current);
+                told.push(format!(
+                    "{blocks}, at most {} of {most}",
+                    stats.active().all().peak
+                ));
+            }
+            ["held"] => {
+                let held = self.subject.any().stats().reserved_bytes.all().current;
+                let used = self.subject.any().driver().used();
+                let (held, used) = (written(held.cast_unsigned()), written(used));
+                told.push(format!("{held} held, {used} used on the device"));
+            }
+            ["events"] => {
+                let counts = self.subject.any().driver().counts();
+                told.push(format!("{} created", counts.of(CallKind::CreateEvent)));
+            }
             ["close"] => told.push(self.close()?),
-            _ => self.on_device(words, number),
+            _ => return self.on_reference(words),
         }
         Ok(told)
     }
 
-    /// An operation on the device.
-    fn on_device(&mut self, words: &[&str], number: impl Fn(&str) -> u64) {
+    /// Performs an operation on the device.
+    pub fn on_device(&mut self, words: &[&str]) {
+        let number = |text: &str| text.parse::<u64>().expect("a number");
         let device = self.subject.any().driver_mut();
         let failure = || DriverError::Failed("the device failed".to_owned());
         match *words {
@@ -274,8 +285,7 @@ impl Program {
             ["break", calls] => device.faults_mut().break_after(number(calls), failure()),
             ["sticky"] => device.faults_mut().set_sticky(Some(failure())),
             ["repair"] => {
-                device.faults_mut().set_sticky(None);
-                device.faults_mut().cancel();
+                self.repair();
             }
             ["node", capture, on, ref others @ ..] => {
                 self.nodes += 1;
@@ -289,12 +299,19 @@ impl Program {
         }
     }
 
+    /// Repairs the device. Returns whether a failure was still to come.
+    pub fn repair(&mut self) -> bool {
+        let faults = self.subject.any().driver_mut().faults_mut();
+        faults.set_sticky(None);
+        faults.cancel()
+    }
+
     fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
         self.subject.any().pool_call(call)
     }
 
     /// The address of an ID, also of one that is free; `ID+BYTES` lies behind it.
-    fn addr(&self, id: &str) -> DeviceAddr {
+    pub fn addr(&self, id: &str) -> DeviceAddr {
         let (id, beyond) = id
             .split_once('+')
             .map_or((id, 0), |(id, beyond)| (id, amount(beyond)));
@@ -304,102 +321,6 @@ impl Program {
             _ => *known.unwrap_or_else(|| panic!("{}: no allocation {id}", self.title)),
         };
         addr.offset(beyond)
-    }
-
-    /// An address as it is written: from the first one of the device on.
-    fn place(&self, addr: DeviceAddr) -> String {
-        match addr {
-            DeviceAddr::NULL => "null".to_owned(),
-            addr => format!("at +{}", written(addr.0 - self.base.0)),
-        }
-    }
-
-    /// A text with addresses and amounts as they are written here.
-    fn relative(&self, text: &str) -> String {
-        let word = |word: &str| {
-            let end = word.len() - word.trim_end_matches(['.', ',', ':']).len();
-            let (word, end) = word.split_at(word.len() - end);
-            let hex = word.strip_prefix("0x");
-            let addr = hex.and_then(|hex| u64::from_str_radix(hex, 16).ok());
-            let shown = match (addr, word.parse::<u64>(), word.strip_prefix("stream=")) {
-                (Some(addr), ..) if addr >= self.base.0 => {
-                    format!("+{}", written(addr - self.base.0))
-                }
-                (_, Ok(bytes), _) => written(bytes),
-                (.., Some("(nil)")) => "stream 0".to_owned(),
-                (.., Some(handle)) => {
-                    let handle = u64::from_str_radix(&handle[2..], 16).unwrap();
-                    name_of(StreamId(handle))
-                }
-                _ => word.to_owned(),
-            };
-            shown + end
-        };
-        text.split_whitespace()
-            .map(word)
-            .collect::<Vec<_>>()
-            .join(" ")
-    }
-
-    /// The driver calls since the last operation.
-    fn calls(&mut self) -> Vec<String> {
-        let log = self.subject.any().driver_mut().take_log();
-        let calls: Vec<String> = log
-            .iter()
-            .map(|call| self.relative(&call.to_string()))
-            .collect();
-        if !self.names_only {
-            return calls.iter().map(|call| format!("> {call}")).collect();
-        }
-        let names = calls
-            .iter()
-            .map(|call| call.split(' ').next().unwrap_or_default());
-        let mut counts: Vec<(&str, usize)> = Vec::new();
-        for name in names {
-            match counts.iter_mut().find(|(counted, _)| *counted == name) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((name, 1)),
-            }
-        }
-        let counts = counts
-            .into_iter()
-            .map(|(name, count)| format!("> {name} x {count}"));
-        counts.collect()
-    }
-
-    /// The IDs of live addresses, in their order.
-    fn named(&self, addresses: &[DeviceAddr]) -> String {
-        let names = addresses.iter().map(|addr| {
-            let known = self.live.iter().find(|(_, at)| *at == addr);
-            known.map_or_else(|| self.place(*addr), |(id, _)| id.clone())
-        });
-        names.collect::<Vec<_>>().join(" ")
-    }
-
-    fn blocks(&mut self) -> Vec<String> {
-        let segments = self.subject.any().segments();
-        let segments = segments.iter().map(|segment| {
-            let blocks = segment
-                .blocks
-                .iter()
-                .map(|block| {
-                    let state = match block.state.name() {
-                        "active_allocated" => "",
-                        "active_pending_free" => " waits",
-                        _ => " free",
-                    };
-                    format!("{}{state}", written(block.size))
-                })
-                .collect::<Vec<_>>()
-                .join(" | ");
-            let owner = match segment.pool {
-                MempoolId::DEFAULT => name_of(segment.stream),
-                pool => format!("{} in pool {pool}", name_of(segment.stream)),
-            };
-            let place = self.place(segment.address);
-            format!("{place}, {owner}: {blocks}")
-        });
-        segments.collect()
     }
 
     /// Frees everything. Returns what is left on the device.
@@ -421,27 +342,10 @@ impl Program {
 }
 
 /// Parses the name of a pool: `u1` of a user, `g1` of a graph.
-fn pool(text: &str) -> MempoolId {
+pub fn pool(text: &str) -> MempoolId {
     let number = |digits: &str| digits.parse().expect("the number of a pool");
     match text.strip_prefix('g') {
         Some(digits) => MempoolId(number(digits), 0),
         None => MempoolId(0, number(text.strip_prefix('u').expect("a pool: u1 or g1"))),
-    }
-}
-
-fn name_of(stream: StreamId) -> String {
-    format!("stream {}", stream.0 / StreamId::nth(1).0)
-}
-
-/// An amount of memory as the operations have it, exactly.
-fn written(bytes: u64) -> String {
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-    match bytes {
-        0..KIB => bytes.to_string(),
-        _ if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes / MIB),
-        MIB.. => format!("{}MiB+{}", bytes / MIB, written(bytes % MIB)),
-        _ if bytes.is_multiple_of(KIB) => format!("{}KiB", bytes / KIB),
-        _ => bytes.to_string(),
     }
 }

@@ -3,46 +3,29 @@
 //! The chunks of a region cover it without gaps. Each is idle or in use as a whole, and no two idle
 //! chunks are neighbours. Regions are never merged, even if they touch: each is returned to the device by
 //! itself.
-//!
-//! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}`: `AllocationRegion`, `Chunk`,
-//! `SplitChunk`, `TryToCoalesce`, `MergeChunks`, `DeallocateFreeRegions`.
 
 use std::collections::BTreeMap;
 
 use crate::base::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
-/// Size and alignment of chunks are multiples of this many bytes (`kMinAllocationSize`).
-pub(in crate::policy) const GRANULE: u64 = 256;
-
-/// Rounds a request up to whole granules.
-pub(in crate::policy) fn rounded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(GRANULE)
-}
-
 /// The owner of a chunk, for a policy that distinguishes chunks.
-pub(in crate::policy) trait Owner: Copy + Eq {
+pub(super) trait Owner: Copy + Eq {
     /// The owner of the chunk that two idle neighbours are merged into.
     fn merged_with(self, other: Self) -> Self;
 }
 
-/// For a policy that does not distinguish chunks.
-impl Owner for () {
-    fn merged_with(self, (): Self) {}
-}
-
 /// A part of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::policy) struct Chunk<O> {
-    /// A multiple of [`GRANULE`] above 0.
-    pub(in crate::policy) bytes: u64,
-    pub(in crate::policy) in_use: bool,
-    pub(in crate::policy) owner: O,
+pub(super) struct Chunk<O> {
+    pub(super) bytes: u64,
+    pub(super) in_use: bool,
+    pub(super) owner: O,
 }
 
 /// All regions and their chunks, by address.
-#[derive(Debug)]
-pub(in crate::policy) struct Chunks<O> {
+#[derive(Clone, Debug)]
+pub(super) struct Chunks<O> {
     /// Start → bytes.
     regions: BTreeMap<DeviceAddr, u64>,
     chunks: BTreeMap<DeviceAddr, Chunk<O>>,
@@ -58,25 +41,24 @@ impl<O> Default for Chunks<O> {
 }
 
 impl<O: Owner> Chunks<O> {
-    /// Adds a region as one idle chunk.
-    pub(in crate::policy) fn add_region(&mut self, addr: DeviceAddr, bytes: u64, owner: O) {
-        self.regions.insert(addr, bytes);
-        let chunk = Chunk {
-            bytes,
-            in_use: false,
-            owner,
-        };
+    /// Adds a region as one chunk.
+    pub(super) fn add_region(&mut self, addr: DeviceAddr, chunk: Chunk<O>) {
+        self.regions.insert(addr, chunk.bytes);
         self.chunks.insert(addr, chunk);
     }
 
-    /// Removes an idle region.
-    pub(in crate::policy) fn remove_region(&mut self, addr: DeviceAddr) {
-        self.regions.remove(&addr);
-        self.chunks.remove(&addr);
+    /// Removes a region with all its chunks.
+    pub(super) fn remove_region(&mut self, addr: DeviceAddr) {
+        let bytes = self.regions.remove(&addr).unwrap_or(0);
+        let chunks = self.chunks.range(addr..addr.offset(bytes));
+        let chunks: Vec<DeviceAddr> = chunks.map(|(&addr, _)| addr).collect();
+        for addr in chunks {
+            self.chunks.remove(&addr);
+        }
     }
 
     /// Returns the regions without a chunk in use, in address order, with their bytes.
-    pub(in crate::policy) fn idle_regions(&self) -> Vec<(DeviceAddr, u64)> {
+    pub(super) fn idle_regions(&self) -> Vec<(DeviceAddr, u64)> {
         let idle = |&(addr, bytes): &(DeviceAddr, u64)| {
             let chunk = self.chunks.get(&addr);
             chunk.is_some_and(|chunk| !chunk.in_use && chunk.bytes == bytes)
@@ -85,20 +67,20 @@ impl<O: Owner> Chunks<O> {
         regions.filter(idle).collect()
     }
 
-    pub(in crate::policy) fn has_regions(&self) -> bool {
+    pub(super) fn has_regions(&self) -> bool {
         !self.regions.is_empty()
     }
 
-    pub(in crate::policy) fn get(&self, addr: DeviceAddr) -> Option<&Chunk<O>> {
+    pub(super) fn get(&self, addr: DeviceAddr) -> Option<&Chunk<O>> {
         self.chunks.get(&addr)
     }
 
-    pub(in crate::policy) fn get_mut(&mut self, addr: DeviceAddr) -> Option<&mut Chunk<O>> {
+    pub(super) fn get_mut(&mut self, addr: DeviceAddr) -> Option<&mut Chunk<O>> {
         self.chunks.get_mut(&addr)
     }
 
     /// Returns the chunk after the one at `addr` in its region.
-    pub(in crate::policy) fn next(&self, addr: DeviceAddr) -> Option<(DeviceAddr, &Chunk<O>)> {
+    pub(super) fn next(&self, addr: DeviceAddr) -> Option<(DeviceAddr, &Chunk<O>)> {
         let end = addr.offset(self.chunks.get(&addr)?.bytes);
         if self.regions.contains_key(&end) {
             return None;
@@ -107,7 +89,7 @@ impl<O: Owner> Chunks<O> {
     }
 
     /// Returns the chunk before the one at `addr` in its region.
-    pub(in crate::policy) fn prev(&self, addr: DeviceAddr) -> Option<(DeviceAddr, &Chunk<O>)> {
+    pub(super) fn prev(&self, addr: DeviceAddr) -> Option<(DeviceAddr, &Chunk<O>)> {
         if self.regions.contains_key(&addr) {
             return None;
         }
@@ -115,9 +97,9 @@ impl<O: Owner> Chunks<O> {
         Some((before, chunk))
     }
 
-    /// Splits the idle chunk at `addr` after `front` bytes, less than it has. Both chunks have its owner.
-    /// Returns the start of the rest.
-    pub(in crate::policy) fn cut(&mut self, addr: DeviceAddr, front: u64) -> DeviceAddr {
+    /// Splits the chunk at `addr` after `front` bytes, less than it has. Both chunks have its owner and are in
+    /// use if it is. Returns the start of the rest.
+    pub(super) fn cut(&mut self, addr: DeviceAddr, front: u64) -> DeviceAddr {
         let back = addr.offset(front);
         if let Some(chunk) = self.chunks.get_mut(&addr) {
             let rest = Chunk {
@@ -132,7 +114,7 @@ impl<O: Owner> Chunks<O> {
 
     /// Merges the idle chunk at `addr` with its idle neighbours, first with the one after it. Calls
     /// `unlist` with each neighbour before it is merged. Returns the start of the merged chunk.
-    pub(in crate::policy) fn coalesce(
+    pub(super) fn coalesce(
         &mut self,
         addr: DeviceAddr,
         mut unlist: impl FnMut(DeviceAddr, &Chunk<O>),
@@ -159,16 +141,21 @@ impl<O: Owner> Chunks<O> {
         }
     }
 
-    pub(in crate::policy) fn iter(&self) -> impl Iterator<Item = (DeviceAddr, &Chunk<O>)> {
+    /// The bytes of all regions.
+    pub(super) fn bytes(&self) -> u64 {
+        self.regions.values().sum()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (DeviceAddr, &Chunk<O>)> {
         self.chunks.iter().map(|(&addr, chunk)| (addr, chunk))
     }
 
-    /// Verifies that chunks of whole granules cover the regions and nothing else, and that no two idle
-    /// chunks are neighbours.
+    /// Verifies that chunks of whole units of so many bytes cover the regions and nothing else, and that no two
+    /// idle chunks are neighbours.
     ///
     /// # Errors
     /// The first broken invariant.
-    pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
+    pub(super) fn check(&self, unit: u64) -> Result<(), Violation> {
         let mut covered = 0;
         for (&start, &bytes) in &self.regions {
             let (mut at, end) = (start, start.offset(bytes));
@@ -178,7 +165,7 @@ impl<O: Owner> Chunks<O> {
                 ensure!(chunk.is_some(), "no chunk begins at {at}");
                 let Some(chunk) = chunk else { break };
                 ensure!(
-                    chunk.bytes > 0 && chunk.bytes.is_multiple_of(GRANULE),
+                    chunk.bytes > 0 && chunk.bytes.is_multiple_of(unit),
                     "the chunk at {at} has {} bytes",
                     chunk.bytes
                 );
