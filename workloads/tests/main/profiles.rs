@@ -51,11 +51,11 @@ fn told(device: &DeviceProfile) -> String {
     let [allocated, reserved] = peaks.map(|peak| peak.map(|it| (it.allocated, it.reserved)));
     let points = device.points.len();
     writeln!(told, "  {points} points, peaks {allocated:?} {reserved:?}").unwrap();
-    let running = device.running_at_peak.iter();
-    let running: Vec<String> = running
-        .map(|it| format!("{:?} {}", it.kind, it.name))
-        .collect();
-    writeln!(told, "  running: {}", running.join(", ")).unwrap();
+    told += "  running:";
+    for one in &device.running_at_peak {
+        write!(told, " {:?} {};", one.kind, one.name).unwrap();
+    }
+    told += "\n";
     writeln!(told, "  operators: {}", amounts(&device.by_operator)).unwrap();
     writeln!(told, "  categories: {}", amounts(&device.by_category)).unwrap();
     told
