@@ -1,9 +1,11 @@
 use std::fs;
 use std::path::PathBuf;
 
+use coalesce_workloads::families::rng::Rng;
+
 use super::*;
 use crate::measure::parallel::Jobs;
-use crate::report::edges;
+use crate::report::edges::{one_of, word};
 use crate::sweep::run::Runner;
 
 /// All plots of a sweep, by name.
@@ -111,11 +113,28 @@ fn files_have_names_without_spaces() {
     assert_ne!(file_name(&mut names, "churn-seed3"), "churn-seed3.svg");
 }
 
-/// Rows that are often equal, each of its own cell.
+/// Rows with few different figures, so that many are equal.
 fn rows(seed: u64) -> Vec<Row> {
-    let mut rows = edges::rows(seed);
-    (0..).zip(&mut rows).for_each(|(cell, row)| row.cell = cell);
-    rows
+    let mut rng = Rng::new(seed);
+    let row = |cell| Row {
+        workload: word(&mut rng, &["a", "b"]),
+        seed: one_of(&mut rng, &[None, None, Some(7)]),
+        policy: word(&mut rng, &["pytorch", "tlsf", "bfc", "offline"]),
+        setting: word(&mut rng, &["default", "other"]),
+        capacity: word(&mut rng, &["1TiB", "1TiB", "80GiB", "110%", "least"]),
+        address_policy: word(&mut rng, &["up", "up", "cuda"]),
+        torch: word(&mut rng, &["", "2.11", "2.12"]),
+        unsupported: word(&mut rng, &["", "", "", "streams"]),
+        capacity_bytes: rng.below(3),
+        lower_bound_bytes: rng.below(3),
+        peak_requested_bytes: rng.below(4),
+        peak_reserved_bytes: rng.below(5),
+        driver_time_ns: rng.below(3),
+        ooms: rng.below(4) / 3,
+        cell,
+        ..Row::default()
+    };
+    (0..1 + seed % 40).map(row).collect()
 }
 
 /// The timelines and the curves that are drawn, with the rows that they are of.
