@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::mem;
 
 use coalesce_alloc::MempoolId;
-use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 
 use foldhash::fast::FixedState;
 
 use super::Reader;
 use super::budget::Budget;
-use super::fields::{self, bits, pool, whole};
+use super::fields::{bits, pool, whole};
 use super::stacks::{self, FRAME, FrameId, Frames, STACK, Stacks, numbered};
 use super::words::Words;
 use crate::formats::pickle::{Consumer, Fresh, Node, NodeId, PickleError, Place, Token};
@@ -208,7 +208,7 @@ impl Collected {
     /// Reads an entry; none if its action is unknown.
     fn entry(
         &mut self,
-        values: Fields<'_>,
+        fields: Fields<'_>,
         place: Place,
     ) -> Result<Option<FullEntry>, PickleError> {
         let [
@@ -222,7 +222,7 @@ impl Collected {
             pool_id,
             forward,
             metadata,
-        ] = values;
+        ] = fields;
         let missing = |key: &str| place.error(format!("an entry without '{key}'"));
         let named = |name: &[u8]| str::from_utf8(name).ok().and_then(Action::named);
         let action = action.and_then(|action| self.actions.of(action, named));
@@ -237,18 +237,31 @@ impl Collected {
             action,
             addr: DeviceAddr(bits(addr?, "the address of an entry")?),
             size: whole(size.ok_or_else(|| missing("size"))?, "the size of an entry")?,
-            stream: fields::stream(stream, "the stream of an entry")?,
-            time_us: time_us.map_or(Ok(0), |time| whole(time, "the time of an entry"))?,
+            stream: match stream {
+                Some(stream) => StreamId(bits(stream, "the stream of an entry")?),
+                None => StreamId::DEFAULT,
+            },
+            time_us: match time_us {
+                Some(time) => whole(time, "the time of an entry")?,
+                None => 0,
+            },
         };
         let forward = forward.filter(|list| list.items().is_some());
         let label = metadata.filter(|label| label.raw_text().is_some_and(|t| !t.is_empty()));
         Ok(Some(FullEntry {
             entry,
-            stack: frames.map_or(Ok(StackId::default()), |frames| self.stack(frames))?,
-            pool: pool_id
-                .map(|id| pool(id, "the pool of an entry"))
-                .transpose()?,
-            forward: forward.map(|it| self.formatted_stack(it)).transpose()?,
+            stack: match frames {
+                Some(frames) => self.stack(frames)?,
+                None => StackId::default(),
+            },
+            pool: match pool_id {
+                Some(id) => Some(pool(id, "the pool of an entry")?),
+                None => None,
+            },
+            forward: match forward {
+                Some(forward) => Some(self.formatted_stack(forward)?),
+                None => None,
+            },
             label: match label {
                 Some(label) => Some(self.budget.text(label, "user_metadata")?.into_owned()),
                 None => None,

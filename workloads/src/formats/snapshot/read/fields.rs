@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use coalesce_alloc::MempoolId;
-use coalesce_alloc::driver::StreamId;
 
 use crate::formats::pickle::{Node, PickleError};
 
@@ -67,11 +66,6 @@ pub(super) fn bits(node: Node<'_>, what: &str) -> Result<u64, PickleError> {
         .integer()
         .ok_or_else(|| unexpected(node, what, "a 64-bit number"))?;
     Ok(int as u64)
-}
-
-/// A stream; the default one if there is none.
-pub(super) fn stream(node: Option<Node<'_>>, what: &str) -> Result<StreamId, PickleError> {
-    node.map_or(Ok(StreamId::DEFAULT), |node| bits(node, what).map(StreamId))
 }
 
 /// The id of a pool: a pair of numbers.

@@ -1,14 +1,14 @@
 //! Reads the segments at the time of the snapshot.
 
 use coalesce_alloc::MempoolId;
-use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
 use super::Reader;
 use super::budget::Budget;
-use super::fields::{self, bits, pool, whole};
+use super::fields::{bits, pool, whole};
 use crate::formats::pickle::{Node, PickleError};
 use crate::formats::snapshot::StackId;
 
@@ -62,7 +62,10 @@ impl<'a> Reader<'a> {
         let mut segment = SegmentInfo {
             device: number,
             address: DeviceAddr(bits(address, "the address of a segment")?),
-            stream: fields::stream(stream, "the stream of a segment")?,
+            stream: match stream {
+                Some(stream) => StreamId(bits(stream, "the stream of a segment")?),
+                None => StreamId::DEFAULT,
+            },
             kind: match kind {
                 Some(kind) => kind_of(kind, &mut self.collected.budget)?,
                 None => PoolKind::Large,
