@@ -18,11 +18,10 @@
 //!    documentation of the family and of each field. A field of bytes takes
 //!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
 //! 2. The default values, behind `=`, are those of a member that ends within a second or so.
-//! 3. Implement [`Workload`](crate::Workload). Check the parameters before the first operation, with
-//!    `check_ranges` those that have a range in brackets, and with `parameters::within` what depends on
-//!    several: every value is either refused or runs without overflow and without an unreasonable amount of
-//!    host memory. Then run the program on a [`program::Program`], take all randomness from [`rng::Rng`],
-//!    and end with `finish`.
+//! 3. Parameters are checked before the first operation: a range in brackets behind the type, and in `rules { }` behind
+//!    the struct what depends on several. Every value is either refused or runs without overflow and without an
+//!    unreasonable amount of host memory. Write `run`, which runs the program on a [`program::Program`], takes all
+//!    randomness from [`rng::Rng`], and ends with `finish`.
 //! 4. End every loop over a parameter once the sink has refused an operation: `step` and `is_over` of
 //!    [`program::Program`] tell. The catalog stops each member at its first operation to check its
 //!    parameters, so a loop that goes on would keep `coalesce` from starting.
@@ -39,7 +38,7 @@
 //!
 //! use crate::families::parameters::MOST_BYTES;
 //! use crate::families::program::Program;
-//! use crate::op::{Sink, Workload, WorkloadError};
+//! use crate::op::{Sink, WorkloadError};
 //!
 //! family! {
 //!     /// One short-lived block in each step.
@@ -52,13 +51,8 @@
 //!     }
 //! }
 //!
-//! impl Workload for Pulse {
-//!     fn name(&self) -> &str {
-//!         &self.name
-//!     }
-//!
-//!     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-//!         self.check_ranges()?;
+//! impl Pulse {
+//!     fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
 //!         let mut program = Program::new(sink);
 //!         for step in 0..self.steps {
 //!             if !program.step(step) {
@@ -71,14 +65,16 @@
 //! }
 //! ```
 
-/// Declares the struct of a family: its parameters with their default values, and the range of each whose range depends on no
-/// other. Its `name` is the member's name in results.
+/// Declares the struct of a family: its parameters with their default values, the range of each whose range depends on no
+/// other, and `rules`: the ranges of what depends on several, which are checked after the others. Its `name` is the member's
+/// name in results. Its method `run` sends the operations of a member whose parameters are valid.
 macro_rules! family {
     (
         $(#[$family_doc:meta])*
         pub struct $family:ident as $name:literal {
             $($(#[$doc:meta])* pub $parameter:ident: $type:ty $([$range:expr])? = $default:expr,)*
         }
+        $(rules { $($rule:literal: $value:expr => $of_value:expr,)* })?
     ) => {
         $(#[$family_doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,13 +97,27 @@ macro_rules! family {
         }
 
         impl $family {
-            /// Fails if a parameter is outside of its range.
-            #[allow(dead_code, reason = "without ranges there is nothing to check")]
-            fn check_ranges(&self) -> Result<(), $crate::op::WorkloadError> {
+            /// Fails if a parameter is outside of its range, or a rule is broken.
+            fn check(&self) -> Result<(), $crate::op::WorkloadError> {
+                #[allow(unused_variables, reason = "the rules may name all parameters")]
+                let Self { name, $($parameter,)* } = self.clone();
                 $crate::families::parameters::within(
                     $name,
-                    [$($((stringify!($parameter), self.$parameter, $range),)?)*],
-                )
+                    [$($((stringify!($parameter), $parameter, $range),)?)*],
+                )?;
+                $($($crate::families::parameters::within($name, [($rule, $value, $of_value)])?;)*)?
+                Ok(())
+            }
+        }
+
+        impl $crate::op::Workload for $family {
+            fn name(&self) -> &str {
+                &self.name
+            }
+
+            fn emit(&self, sink: &mut dyn $crate::op::Sink) -> Result<(), $crate::op::WorkloadError> {
+                self.check()?;
+                self.run(sink)
             }
         }
     };

@@ -366,24 +366,4 @@ mod tests {
         let twice = format!("{bare}: {bare}");
         assert_eq!(without_assertion(&twice), format!("why: {bare}"));
     }
-
-    #[test]
-    fn settings_that_are_not_known_have_a_hint() {
-        let of_policy = coalesce_alloc::registry::check_conf("bfc", "grwoth:True").unwrap_err();
-        let of_policy = anyhow::Error::from(of_policy).context("setting a");
-        assert_eq!(hint(&of_policy), " (did you mean 'growth'?)");
-        let of_reference = coalesce_alloc::settings::Settings::default();
-        let unknown = of_reference
-            .clone()
-            .started_with("max_split_size:1")
-            .unwrap_err();
-        let found = hint(&anyhow::Error::from(unknown).context("--conf"));
-        assert_eq!(found, " (did you mean 'max_split_size_mb'?)");
-        let number = of_reference
-            .started_with("max_split_size_mb:x")
-            .unwrap_err();
-        let found = hint(&anyhow::Error::from(number));
-        assert_eq!(found, " (a value is not a number)");
-        assert_eq!(hint(&anyhow::anyhow!("stoix")), "");
-    }
 }

@@ -84,39 +84,25 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::pool_call;
 
+    /// A case is operations, with the bytes of requests; found is what must be kept after each.
     #[test]
     fn a_pool_keeps_what_was_live_at_once_until_it_is_released() {
-        let (mut kept, pool) = (Kept::default(), MempoolId(0, 1));
-        kept.malloc(1, 10);
-        kept.call(PoolCall::Begin(pool));
-        kept.malloc(2, 100);
-        kept.free(2, 100);
-        kept.malloc(3, 60);
-        kept.call(PoolCall::End(pool));
-        kept.malloc(4, 5);
-        assert_eq!(kept.bytes(), 115);
-        kept.free(1, 10);
-        assert_eq!(kept.bytes(), 105);
-        kept.call(PoolCall::Release(pool));
-        assert_eq!(kept.bytes(), 65);
-        kept.free(3, 60);
-        assert_eq!(kept.bytes(), 5);
-        kept.call(PoolCall::Begin(pool));
-        kept.malloc(5, 7);
-        kept.free(5, 7);
-        assert_eq!(kept.bytes(), 12);
-    }
-
-    #[test]
-    fn the_pool_that_began_last_serves_requests() {
-        let (mut kept, outer, inner) = (Kept::default(), MempoolId(0, 1), MempoolId(0, 2));
-        kept.call(PoolCall::Begin(outer));
-        kept.call(PoolCall::Begin(inner));
-        kept.malloc(1, 10);
-        kept.free(1, 10);
-        kept.call(PoolCall::End(inner));
-        kept.malloc(2, 8);
-        assert_eq!(kept.bytes(), 18);
+        cases::check("src/demand/cases/kept.txt", |text| {
+            let mut kept = Kept::default();
+            let after = text.split(", ").map(|text| {
+                match *text.split(' ').collect::<Vec<_>>() {
+                    ["malloc", id, bytes] => {
+                        kept.malloc(id.parse().unwrap(), bytes.parse().unwrap())
+                    }
+                    ["free", id, bytes] => kept.free(id.parse().unwrap(), bytes.parse().unwrap()),
+                    _ => kept.call(pool_call(text)),
+                }
+                kept.bytes().to_string()
+            });
+            after.collect::<Vec<_>>().join(" ")
+        });
     }
 }

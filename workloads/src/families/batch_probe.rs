@@ -9,9 +9,9 @@
 //! If not, blocks of the larger batch are split for the smaller one, the remainders are too small to use,
 //! and the answer is 32. The program ends after the search.
 
-use crate::families::parameters::{below, within};
+use crate::families::parameters::below;
 use crate::families::program::{Program, Tensor};
-use crate::op::{Op, Sink, Workload, WorkloadError};
+use crate::op::{Op, Sink, WorkloadError};
 use crate::replay::{Observer, Step};
 
 family! {
@@ -29,6 +29,9 @@ family! {
         pub most: u64 = 100,
         /// Whether the program empties the cache after a failure.
         pub empty_cache: bool = true,
+    }
+    rules {
+        "most": most => 1..=(1 << 58) / sample_bytes,
     }
 }
 
@@ -53,17 +56,8 @@ impl Observer for LargestBatch {
     }
 }
 
-impl Workload for BatchProbe {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "batch_probe",
-            [("most", self.most, 1..=(1 << 58) / self.sample_bytes)],
-        )?;
+impl BatchProbe {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         program.mark("init");
         let mut state = Vec::new();
@@ -76,9 +70,7 @@ impl Workload for BatchProbe {
         program.mark(&format!("{ANSWER}{largest}"));
         program.finish()
     }
-}
 
-impl BatchProbe {
     fn search(&self, program: &mut Program<'_>) -> u64 {
         let mut fits = 0;
         let mut fails = self.most + 1;

@@ -17,7 +17,7 @@ use crate::families::lengths::{Draw, Lengths};
 use crate::families::parameters::{below, refuse, refuse_if, within};
 use crate::families::rng::Rng;
 use crate::families::transformer::{Builder, Optimizer, Precision};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Training of a residual network on images.
@@ -59,12 +59,8 @@ struct Batch {
     tensors: [Tensor; 2],
 }
 
-impl Workload for Cnn {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+impl Cnn {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         self.validate()?;
         let eager = Eager::new(sink);
         eager.mark("init");
@@ -163,7 +159,6 @@ impl Cnn {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         const FAMILY: &str = "cnn";
-        self.check_ranges()?;
         let number = ("the number of depths", self.depths.len() as u64, 1..=8);
         let image = ("image", self.image.longest(), 1..=below(14));
         let depths = self.depths.iter();

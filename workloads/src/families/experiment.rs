@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::families::parameters::below;
 use crate::families::program::{Program, Tensor};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Short examples of articles that explain PyTorch's memory statistics.
@@ -46,13 +46,8 @@ pub enum Example {
     InferenceNoGrad,
 }
 
-impl Workload for Experiment {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
+impl Experiment {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         program.mark("step 0");
         match self.program {
@@ -67,9 +62,7 @@ impl Workload for Experiment {
         }
         program.finish()
     }
-}
 
-impl Experiment {
     fn product(&self, program: &mut Program<'_>) {
         let x = program.alloc(self.bytes, "zeros");
         program.mark("forward");

@@ -12,9 +12,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::families::parameters::{MOST_LIVE, below, within};
+use crate::families::parameters::{MOST_LIVE, below};
 use crate::families::program::{Program, Tensor};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Gradient accumulation over micro-batches in a stack of equal layers, with or without a mistake.
@@ -35,6 +35,9 @@ family! {
         /// `zeroed_in_place` or `outputs_kept`.
         pub mistake: Mistake = Mistake::None,
     }
+    rules {
+        "layers times micro_batches": layers.saturating_mul(micro_batches.max(1)) => 0..=MOST_LIVE,
+    }
 }
 
 /// A mistake that costs memory.
@@ -54,18 +57,8 @@ pub enum Mistake {
     OutputsKept,
 }
 
-impl Workload for GradAccumulation {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let live = self.layers.saturating_mul(self.micro_batches.max(1));
-        self.check_ranges()?;
-        within(
-            "grad_accumulation",
-            [("layers times micro_batches", live, 0..=MOST_LIVE)],
-        )?;
+impl GradAccumulation {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         program.mark("init");
         for _ in 0..self.layers {

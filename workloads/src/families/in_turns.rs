@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::families::parameters::below;
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Programs that do different things one after another: load and serve, generate and train, or move tables away.
@@ -44,13 +44,8 @@ pub enum Turns {
     Stashed,
 }
 
-impl Workload for InTurns {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
+impl InTurns {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         match self.program {
@@ -60,9 +55,7 @@ impl Workload for InTurns {
         }
         program.finish()
     }
-}
 
-impl InTurns {
     /// So many thousandths of some bytes, at least one byte.
     fn part(bytes: u64, thousandths: u64) -> u64 {
         (bytes / 1000 * thousandths).max(1)

@@ -20,7 +20,7 @@ pub use crate::families::transformer::CacheLayout;
 use crate::families::transformer::{
     Attention, Batch, Builder, Cache, Llama, Precision, Sequences, Shape, Transformer,
 };
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Text generation by a Llama, token by token, with a key-value cache.
@@ -84,12 +84,8 @@ struct Active {
     logits: Tensor,
 }
 
-impl Workload for Inference {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+impl Inference {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         self.validate()?;
         let eager = Eager::new(sink);
         eager.mark("init");
@@ -100,9 +96,7 @@ impl Workload for Inference {
         eager.with_recording(self.gradients, || self.serve(&eager, &model));
         eager.finish((model, parameters))
     }
-}
 
-impl Inference {
     fn serve(&self, eager: &Eager<'_>, model: &Llama) {
         let mut requests = self.all_requests().enumerate();
         let mut live: Vec<Active> = Vec::new();

@@ -10,7 +10,7 @@
 use crate::families::lengths::Lengths;
 use crate::families::parameters::{below, refuse_if, within};
 use crate::families::transformer::{Optimizer, Precision, Routing, Shape, Transformer};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Training of a transformer that routes each token to a few of many experts.
@@ -51,12 +51,8 @@ family! {
     }
 }
 
-impl Workload for Moe {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+impl Moe {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let transformer = self.transformer();
         transformer.validate(FAMILY)?;
         self.validate()?;

@@ -5,10 +5,10 @@
 //! flushed. On a roomy device there is no effect. Neighbours always get their memory, even beyond the
 //! device's capacity; they never fail because of the program.
 
-use crate::families::parameters::{below, within};
+use crate::families::parameters::below;
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 use crate::surroundings::Change;
 
 family! {
@@ -37,6 +37,9 @@ family! {
         /// Seed of sizes, and of when neighbours come and go.
         pub seed: u64 = 7,
     }
+    rules {
+        "min_activation_bytes": min_activation_bytes => 1..=max_activation_bytes,
+    }
 }
 
 impl SharedGpu {
@@ -62,23 +65,8 @@ impl SharedGpu {
         program.mark("optimizer");
         program.free_all(gradients);
     }
-}
 
-impl Workload for SharedGpu {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "shared_gpu",
-            [(
-                "min_activation_bytes",
-                self.min_activation_bytes,
-                1..=self.max_activation_bytes,
-            )],
-        )?;
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         program.mark("init");

@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 
-use crate::families::parameters::{below, within};
+use crate::families::parameters::below;
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 use crate::surroundings::Change;
 
 family! {
@@ -43,6 +43,9 @@ family! {
         /// Seed of sizes.
         pub seed: u64 = 6,
     }
+    rules {
+        "max_bytes": max_bytes => min_bytes..=1 << 58,
+    }
 }
 
 /// The stream that computes.
@@ -70,19 +73,8 @@ impl Streams {
         program.free_all(activations.into_iter().rev());
         program.free_all(batch);
     }
-}
 
-impl Workload for Streams {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "streams",
-            [("max_bytes", self.max_bytes, self.min_bytes..=1 << 58)],
-        )?;
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut copied: VecDeque<Vec<Tensor>> = VecDeque::new();

@@ -34,7 +34,7 @@ use crate::families::eager::ops::attention::Backend;
 use crate::families::eager::optimizer::Rule;
 use crate::families::eager::tensor::{DType, Tensor};
 pub use crate::families::lengths::Lengths;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Training of a GPT-2, a BERT or a Llama.
@@ -218,18 +218,12 @@ pub struct Evaluation {
     pub sequence: Lengths,
 }
 
-impl Workload for Transformer {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+impl Transformer {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         self.validate("transformer")?;
         self.train(None, sink)
     }
-}
 
-impl Transformer {
     /// Runs the training, with experts instead of feed-forward networks if there is a routing.
     pub(crate) fn train(
         &self,

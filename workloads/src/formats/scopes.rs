@@ -67,21 +67,7 @@ mod tests {
     use super::*;
     use crate::budget::MOST_POOLS;
     use crate::cases;
-    use crate::formats::snapshot::fixture;
-
-    fn call(text: &str) -> PoolCall {
-        match text
-            .split_once(' ')
-            .map(|(call, pool)| (call, fixture::pool(pool)))
-        {
-            Some(("begin", pool)) => PoolCall::Begin(pool),
-            Some(("end", pool)) => PoolCall::End(pool),
-            Some(("release", pool)) => PoolCall::Release(pool),
-            Some((_, pool)) => PoolCall::Empty(pool),
-            None if text == "begin" => PoolCall::BeginCapture,
-            None => PoolCall::EndCapture,
-        }
-    }
+    use crate::formats::snapshot::fixture::pool_call;
 
     #[test]
     fn a_pool_is_used_kept_released_and_emptied_in_this_order() {
@@ -89,7 +75,7 @@ mod tests {
             let mut scopes = Scopes::default();
             let mut checked: Vec<_> = calls
                 .split(", ")
-                .map(|text| scopes.check(call(text)))
+                .map(|text| scopes.check(pool_call(text)))
                 .collect();
             let last = checked.pop().unwrap();
             assert!(checked.iter().all(Result::is_ok), "{calls}");

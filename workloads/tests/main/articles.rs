@@ -1,16 +1,11 @@
 //! The examples of articles about PyTorch's memory: `tests/cases/articles.txt`.
 
-use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::op::{Op, Workload};
 use coalesce_workloads::replay::Step;
 
 use crate::cases;
-use crate::common::{Allocator, GIB, MIB, ROOMY, allocator, measured, preset, traces, watched};
-
-fn tensor(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
-    allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
-}
+use crate::common::{MIB, ROOMY, measured, preset, traces, watched};
 
 #[test]
 fn programs_have_the_figures_of_the_articles() {
@@ -68,23 +63,4 @@ fn gradient_accumulation_mistakes_cost_memory() {
         // The peak is in the last backward pass, when the last output is still needed.
         assert_eq!(requested, correct.0 + outputs * 48);
     }
-}
-
-/// Freeing tensors does not reduce reserved memory. `empty_cache()` does, by the segments without live
-/// blocks.
-#[test]
-fn only_empty_cache_reduces_reserved_memory() {
-    let mut allocator = allocator("", ROOMY);
-    let reserved = |allocator: &Allocator| allocator.stats().reserved_bytes.all().current as u64;
-    let big = tensor(&mut allocator, GIB);
-    let small = tensor(&mut allocator, 4 * MIB);
-    let neighbour = tensor(&mut allocator, 4 * MIB);
-    allocator.free(big).unwrap();
-    allocator.free(neighbour).unwrap();
-    assert_eq!(reserved(&allocator), GIB + 20 * MIB);
-    allocator.empty_cache().unwrap();
-    assert_eq!(reserved(&allocator), 20 * MIB);
-    allocator.free(small).unwrap();
-    allocator.empty_cache().unwrap();
-    assert_eq!(reserved(&allocator), 0);
 }

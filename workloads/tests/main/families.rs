@@ -1,9 +1,7 @@
 //! All families: presets free all their allocations, and invalid parameters are refused.
 
 use coalesce_workloads::catalog;
-use coalesce_workloads::demand::Demand;
 use coalesce_workloads::measure::{AtPeak, Measures};
-use coalesce_workloads::op::Workload;
 use coalesce_workloads::presets;
 use coalesce_workloads::replay::replay;
 
@@ -27,24 +25,12 @@ fn invalid_parameters_are_refused() {
     });
 }
 
-fn article() -> Box<dyn Workload> {
-    preset("fragmentation_article", "")
-}
-
-#[test]
-fn demand_matches_a_count_by_hand() {
-    let program = article();
-    let demand = Demand::of(program.as_ref()).unwrap();
-    // 10 tensors of 4 MiB, 5 of them freed, then one of 64 MiB: first 40 MiB, then 5 × 4 + 64.
-    assert_eq!(demand.lower_bound_bytes, 84 << 20);
-    assert_eq!(demand.allocations, 11);
-}
-
 #[test]
 fn first_oom_reports_free_memory_and_its_largest_block() {
     let mut allocator = allocator("", 60 * MIB);
     let mut at_peak = AtPeak::default();
-    let tally = replay(article().as_ref(), &mut allocator, &mut at_peak).unwrap();
+    let article = preset("fragmentation_article", "");
+    let tally = replay(&*article, &mut allocator, &mut at_peak).unwrap();
     let first = tally.first_oom.unwrap();
     // Two segments of 20 MiB, each with every other 4 MiB free: 2 + 3 blocks, none adjacent.
     let found = (first.free_bytes, first.largest_free_bytes);

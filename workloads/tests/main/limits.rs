@@ -10,8 +10,9 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_workloads::lifetimes;
 use coalesce_workloads::limited::Limited;
-use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
+use coalesce_workloads::op::{Op, Workload};
 use coalesce_workloads::replay::{Outcome, Step, replay};
+use coalesce_workloads::written::listed;
 use proptest::prelude::*;
 
 use crate::common::{EXPANDABLE, GIB, MIB};
@@ -29,44 +30,20 @@ const AS_REQUESTED: [&str; 6] = [
 /// A power of two, so that fractions of it are exact.
 const CAPACITY: u64 = 16 * GIB;
 
-/// An operation of a program; frees name the request by its number.
-#[derive(Clone, Copy, Debug)]
-enum Do {
-    Malloc(u64),
-    Free(usize),
-    Limit(Option<u64>),
-    EmptyCache,
+/// Operations whose requests have the ids 0, 1, ….
+type Program = Vec<Op<'static>>;
+
+/// Requests of these sizes, the first with this id.
+fn mallocs(first: u64, sizes: &[u64]) -> Program {
+    let requests = (first..).zip(sizes);
+    requests.map(|(id, &bytes)| Op::malloc(id, bytes)).collect()
 }
 
-#[derive(Debug)]
-struct Program(Vec<Do>);
-
-impl Workload for Program {
-    fn name(&self) -> &'static str {
-        "program"
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut next = 0;
-        for &choice in &self.0 {
-            sink.op(match choice {
-                Do::Malloc(bytes) => {
-                    next += 1;
-                    Op::Malloc {
-                        id: next - 1,
-                        bytes,
-                        stream: 0,
-                        tag: "",
-                    }
-                }
-                Do::Free(request) => Op::Free { id: request as u64 },
-                Do::Limit(bytes) => Op::Limit { bytes },
-                Do::EmptyCache => Op::EmptyCache,
-            })?;
-        }
-        Ok(())
-    }
+const fn limit(bytes: u64) -> Op<'static> {
+    Op::Limit { bytes: Some(bytes) }
 }
+
+const NO_LIMIT: Op<'_> = Op::Limit { bytes: None };
 
 /// Programs that free each request at most once.
 fn programs() -> impl Strategy<Value = Program> {
@@ -74,20 +51,22 @@ fn programs() -> impl Strategy<Value = Program> {
     let bytes = prop_oneof![1..MIB, MIB..64 * MIB];
     let step = (0..16_u8, bytes, limit, any::<prop::sample::Index>());
     prop::collection::vec(step, 1..150).prop_map(|steps| {
-        let (mut live, mut requests, mut program) = (Vec::new(), 0, Vec::new());
+        let (mut live, mut requests, mut program) = (Vec::new(), 0, Program::new());
         for (choice, bytes, limit, which) in steps {
             program.push(match choice {
                 0..=8 => {
                     live.push(requests);
                     requests += 1;
-                    Do::Malloc(bytes)
+                    Op::malloc(requests - 1, bytes)
                 }
-                9..=12 if !live.is_empty() => Do::Free(live.swap_remove(which.index(live.len()))),
-                13 => Do::EmptyCache,
-                _ => Do::Limit(limit),
+                9..=12 if !live.is_empty() => Op::Free {
+                    id: live.swap_remove(which.index(live.len())),
+                },
+                13 => Op::EmptyCache,
+                _ => Op::Limit { bytes: limit },
             });
         }
-        Program(program)
+        program
     })
 }
 
@@ -108,16 +87,23 @@ impl Watch {
 type Boxed = Box<dyn Allocator<Driver = SimDevice>>;
 
 /// An allocator of a policy on a device of `capacity` bytes.
-fn build(name: &str, workload: &dyn Workload, capacity: u64) -> Boxed {
+fn build(name: &str, program: &Program, capacity: u64) -> Boxed {
     let device = SimDevice::new(&SimConfig::with_capacity(capacity));
-    let known = lifetimes::of(workload).unwrap();
+    let known = lifetimes::of(&listed("program", program.clone())).unwrap();
     match registry::plan_offline(name, "", &known).unwrap() {
         Some(plan) => plan.build(device),
         None => registry::build(name, device, "").unwrap(),
     }
 }
 
-fn watched(workload: &dyn Workload, allocator: &mut impl Allocator<Driver = SimDevice>) -> Watch {
+fn watched(program: &Program, allocator: &mut impl Allocator<Driver = SimDevice>) -> Watch {
+    watched_workload(&listed("program", program.clone()), allocator)
+}
+
+fn watched_workload(
+    workload: &dyn Workload,
+    allocator: &mut impl Allocator<Driver = SimDevice>,
+) -> Watch {
     let mut watch = Watch::default();
     let mut note = |step: &Step<'_>| {
         let reserved = step.stats.reserved_bytes.all().current;
@@ -132,15 +118,17 @@ fn watched(workload: &dyn Workload, allocator: &mut impl Allocator<Driver = SimD
 
 /// A program under a limit that falls below what it holds and rises again.
 fn falling_and_rising() -> Program {
-    let mut program = vec![Do::Limit(Some(256 * MIB))];
-    program.extend([Do::Malloc(60 * MIB); 4]);
-    program.push(Do::Limit(Some(64 * MIB)));
-    program.extend([Do::Malloc(40 * MIB); 2]);
-    program.push(Do::Limit(Some(512 * MIB)));
-    program.extend([Do::Malloc(60 * MIB); 2]);
-    program.push(Do::Limit(None));
-    program.extend([Do::Malloc(300 * MIB); 2]);
-    Program(program)
+    [
+        vec![limit(256 * MIB)],
+        mallocs(0, &[60 * MIB; 4]),
+        vec![limit(64 * MIB)],
+        mallocs(4, &[40 * MIB; 2]),
+        vec![limit(512 * MIB)],
+        mallocs(6, &[60 * MIB; 2]),
+        vec![NO_LIMIT],
+        mallocs(8, &[300 * MIB; 2]),
+    ]
+    .concat()
 }
 
 proptest! {
@@ -151,8 +139,8 @@ proptest! {
         for policy in POLICIES {
             let watch = watched(&program, &mut build(policy.name, &program, CAPACITY));
             let (mut limit, mut before) = (u64::MAX, 0);
-            for (step, &reserved) in program.0.iter().zip(&watch.reserved) {
-                if let Do::Limit(bytes) = step {
+            for (step, &reserved) in program.iter().zip(&watch.reserved) {
+                if let Op::Limit { bytes } = step {
                     limit = bytes.unwrap_or(u64::MAX);
                 }
                 prop_assert!(
@@ -175,27 +163,26 @@ proptest! {
                 };
                 let mut replayed = new();
                 let watch = watched(&program, &mut replayed);
-                let (mut direct, mut live, mut requests) = (new(), BTreeMap::new(), 0);
-                for (step, outcome) in program.0.iter().zip(&watch.outcomes) {
+                let (mut direct, mut live) = (new(), BTreeMap::new());
+                for (step, outcome) in program.iter().zip(&watch.outcomes) {
                     match *step {
-                        Do::Malloc(bytes) => {
+                        Op::Malloc { id, bytes, .. } => {
                             let placed = direct.malloc(bytes, StreamId::DEFAULT);
                             let expected = match placed {
                                 Ok(addr) => Outcome::Placed(addr),
                                 Err(_) => Outcome::OutOfMemory,
                             };
                             prop_assert_eq!(*outcome, expected);
-                            placed.ok().and_then(|addr| live.insert(requests, addr));
-                            requests += 1;
+                            placed.ok().and_then(|addr| live.insert(id, addr));
                         }
-                        Do::Free(request) => {
-                            live.remove(&request).map(|addr| direct.free(addr)).transpose().unwrap();
+                        Op::Free { id } => {
+                            live.remove(&id).map(|addr| direct.free(addr)).transpose().unwrap();
                         }
-                        Do::Limit(bytes) => {
+                        Op::Limit { bytes } => {
                             let share = |bytes| bytes as f64 / CAPACITY as f64;
                             direct.set_memory_fraction(bytes.map_or(1.0, share)).unwrap();
                         }
-                        Do::EmptyCache => direct.empty_cache().unwrap(),
+                        _ => direct.empty_cache().unwrap(),
                     }
                 }
                 prop_assert_eq!(replayed.stats(), direct.stats());
@@ -208,17 +195,18 @@ proptest! {
     /// Of a limit from outside and one of the program, the smaller applies.
     #[test]
     fn a_limit_from_outside_lowers_those_of_the_program(program in programs(), most in 0..400 * MIB) {
-        let start = |steps: Vec<Do>| Program([vec![Do::Limit(None)], steps].concat());
-        let lowered = program.0.iter().map(|&step| match step {
-            Do::Limit(bytes) => Do::Limit(bytes.min(Some(most)).or(Some(most))),
-            step => step,
+        let lowered = program.iter().map(|&op| match op {
+            Op::Limit { bytes } => limit(bytes.map_or(most, |bytes| bytes.min(most))),
+            op => op,
         });
-        let lowered = Program([vec![Do::Limit(Some(most))], lowered.collect()].concat());
-        let program = start(program.0);
-        let limited = Limited { workload: &program, limit: Some(most) };
+        let lowered = [vec![limit(most)], lowered.collect()].concat();
+        let program = [vec![NO_LIMIT], program].concat();
+        let inner = listed("program", program.clone());
+        let limited = Limited { workload: &inner, limit: Some(most) };
         for policy in ["pytorch", "cupy", "gmlake"] {
             let expected = watched(&lowered, &mut build(policy, &lowered, CAPACITY));
-            prop_assert_eq!(watched(&limited, &mut build(policy, &program, CAPACITY)), expected);
+            let shown = watched_workload(&limited, &mut build(policy, &program, CAPACITY));
+            prop_assert_eq!(shown, expected);
         }
     }
 }
@@ -248,14 +236,8 @@ fn a_limit_that_falls_and_rises_refuses_requests_in_between_only() {
             "{}: {watch:?}",
             policy.name
         );
-        let without = Program(
-            program
-                .0
-                .iter()
-                .filter(|step| !matches!(step, Do::Limit(_)))
-                .copied()
-                .collect(),
-        );
+        let is_limit = |op: &Op<'_>| matches!(op, Op::Limit { .. });
+        let without: Program = program.iter().copied().filter(|op| !is_limit(op)).collect();
         let watch = watched(&without, &mut build(policy.name, &without, CAPACITY));
         assert_eq!(watch.failures(), 0, "{}", policy.name);
     }
@@ -264,9 +246,8 @@ fn a_limit_that_falls_and_rises_refuses_requests_in_between_only() {
 #[test]
 fn a_limit_from_the_start_is_a_smaller_device() {
     let bytes = 300 * MIB;
-    let steps = [[Do::Malloc(30 * MIB); 12].to_vec(), vec![Do::Free(3)]].concat();
-    let limited = Program([vec![Do::Limit(Some(bytes))], steps.clone()].concat());
-    let plain = Program(steps);
+    let plain = [mallocs(0, &[30 * MIB; 12]), vec![Op::Free { id: 3 }]].concat();
+    let limited = [vec![limit(bytes)], plain.clone()].concat();
     for policy in AS_REQUESTED {
         let watch = watched(&limited, &mut build(policy, &limited, CAPACITY));
         let smaller = watched(&plain, &mut build(policy, &plain, bytes));

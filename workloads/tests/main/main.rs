@@ -24,7 +24,6 @@ mod parameter_ranges;
 mod pickles;
 mod placement;
 mod profiles;
-mod public_traces;
 mod recordings;
 mod round_trips;
 mod sections;

@@ -2,7 +2,7 @@
 //!
 //! `COALESCE_SNAPSHOTS`, `COALESCE_H200` and `COALESCE_PUBLIC_TRACES` name folders with more recordings.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallCounts;
@@ -14,15 +14,15 @@ use coalesce_alloc::stats::DeviceStats;
 use coalesce_workloads::formats::binary;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
-use coalesce_workloads::formats::trace::{self, TraceFile};
+use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::formats::{Device, FileContent, open};
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Outcome, Step, Tally, replay};
 use coalesce_workloads::start;
-use serde_json::Map;
 
 use crate::common::{EXPANDABLE, MIB, ROOMY, write_file};
 use crate::elsewhere::{files, say};
+use crate::sections::written;
 
 /// All that a replay shows.
 #[derive(Debug, PartialEq)]
@@ -84,14 +84,11 @@ fn by_policy(workload: &dyn Workload, name: &str) -> Shown {
 
 /// The traces of a workload: CSV and binary.
 fn traces(name: &str, workload: &dyn Workload) -> [Box<dyn Workload>; 2] {
-    let (mut csv, mut packed) = (Vec::new(), Vec::new());
-    trace::write(workload, &Map::new(), &mut csv).unwrap();
-    binary::write(workload, &Map::new(), &mut packed).unwrap();
-    let file =
-        |ending: &str, bytes: &[u8]| -> PathBuf { write_file(&format!("{name}.{ending}"), bytes) };
+    let [csv, packed] = written(&[(0, workload)])
+        .map(|(ending, bytes)| write_file(&format!("{name}.{ending}"), &bytes));
     [
-        Box::new(TraceFile::open(file("csv", &csv)).unwrap()),
-        Box::new(binary::open(file("trace", &packed)).unwrap()),
+        Box::new(TraceFile::open(csv).unwrap()),
+        Box::new(binary::open(packed).unwrap()),
     ]
 }
 
@@ -149,10 +146,7 @@ fn check_together(name: &str, recordings: &[Recording]) -> usize {
         .iter()
         .map(|(recording, workload)| -> Device<'_> { (recording.device, workload) })
         .collect();
-    let (mut csv, mut packed) = (Vec::new(), Vec::new());
-    trace::write_devices(&devices, &Map::new(), &mut csv).unwrap();
-    binary::write_devices(&devices, &Map::new(), &mut packed).unwrap();
-    let opened = [("csv", csv), ("trace", packed)].map(|(ending, bytes)| {
+    let opened = written(&devices).map(|(ending, bytes)| {
         let path = write_file(&format!("{name}-all.{ending}"), &bytes);
         match open(path).unwrap() {
             FileContent::Devices(trace) => trace,

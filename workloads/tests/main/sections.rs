@@ -15,7 +15,7 @@ use crate::common::{assert_contains, operations, write_file};
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
 /// The trace of devices in both forms.
-fn written(devices: &[Device<'_>]) -> [(&'static str, Vec<u8>); 2] {
+pub fn written(devices: &[Device<'_>]) -> [(&'static str, Vec<u8>); 2] {
     let (mut csv, mut packed) = (Vec::new(), Vec::new());
     trace::write_devices(devices, &Map::new(), &mut csv).unwrap();
     binary::write_devices(devices, &Map::new(), &mut packed).unwrap();

@@ -3,6 +3,5 @@
 mod devices;
 mod history;
 mod mistakes;
-mod recorded;
 mod saved;
 mod wrapped;

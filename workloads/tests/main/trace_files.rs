@@ -1,9 +1,6 @@
 //! Valid and invalid trace files.
 
-use std::path::Path;
-
 use coalesce_workloads::Input;
-use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::trace::TraceFile;
 
 use crate::cases;
@@ -39,28 +36,4 @@ fn errors_name_file_line_and_reason() {
         wrong(&(text.replace("(empty)", "") + "\n"))
     });
     assert_contains(&wrong(""), "byte 0: the file is empty");
-    let endless = format!(
-        "op,id,bytes,stream,tag\nalloc,0,1,0,{}",
-        "x".repeat(1 << 20)
-    );
-    assert_contains(
-        &wrong(&endless),
-        "line 2: not a trace: longer than 1048576 bytes",
-    );
-}
-
-#[test]
-fn broken_and_missing_files_are_reported() {
-    let packed = gzip(TRACE.repeat(50).as_bytes()).unwrap();
-    let cut = write_file("cut.csv.gz", &packed[..packed.len() / 2]);
-    let error = events(&cut).unwrap_err();
-    assert_contains(&error, "cut.csv.gz, line");
-    let binary = write_file("binary.csv", &[0xff; 4000]);
-    let error = events(&binary).unwrap_err();
-    assert_contains(&error, "line 1: not UTF-8 text");
-    let missing = Path::new("no/such/trace.csv");
-    let error = events(missing).unwrap_err();
-    assert!(error.starts_with("no/such/trace.csv: "), "{error}");
-    let folder = events(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap_err();
-    assert_contains(&folder, "directory");
 }

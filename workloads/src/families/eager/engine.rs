@@ -76,6 +76,7 @@ impl Eager<'_> {
                 &recomputed
             },
             wants: &wants,
+            inputs: &node.inputs,
         };
         let mut results = backward(self, &call);
         results.resize(node.inputs.len(), None);

@@ -58,6 +58,29 @@ pub(crate) struct Call<'a> {
     pub(crate) saved: &'a [Tensor],
     /// Which inputs need a gradient.
     pub(crate) wants: &'a [bool],
+    pub(super) inputs: &'a [Input],
+}
+
+impl Call<'_> {
+    /// Allocates a gradient with the shape of an input, in the type of that of the output.
+    pub(crate) fn alloc(
+        &self,
+        eager: &Eager<'_>,
+        input: usize,
+        output: &Tensor,
+        tag: &str,
+    ) -> Tensor {
+        let Input {
+            elements, width, ..
+        } = self.inputs[input];
+        eager.alloc(elements, width, output.dtype(), tag)
+    }
+
+    /// The gradient of the output as that of each input that needs one.
+    pub(crate) fn passes_on(&self, gradient: &Tensor) -> Gradients {
+        let wants = self.wants.iter();
+        wants.map(|w| w.then(|| gradient.clone())).collect()
+    }
 }
 
 /// The saved tensors of a node.
@@ -198,6 +221,20 @@ impl Recording<'_, '_> {
         });
         let node = self.eager.node(inputs, 1, work, self.saved);
         output.with_edge(Edge::new(node, 0))
+    }
+
+    /// [`Self::finish`] with one input, whose gradient a kernel computes in the shape of that of the output.
+    pub(crate) fn finish_like(self, output: Tensor, kernel: &'static str) -> Tensor {
+        self.finish(output, move |eager, gradient, _| {
+            vec![Some(eager.alloc_like(gradient, kernel))]
+        })
+    }
+
+    /// [`Self::finish_like`], with a gradient in the shape of the input.
+    pub(crate) fn finish_as_input(self, output: Tensor, kernel: &'static str) -> Tensor {
+        self.finish(output, move |eager, gradient, call| {
+            vec![Some(call.alloc(eager, 0, gradient, kernel))]
+        })
     }
 
     /// Like [`Self::finish`], with several outputs.

@@ -20,9 +20,9 @@
 mod contiguous;
 
 use self::contiguous::Contiguous;
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse_if, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse_if};
 use crate::families::program::{Program, Tensor};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Robson's construction against best fit, a worst case for every allocator that cannot move blocks.
@@ -38,6 +38,10 @@ family! {
         /// Rounds; the blocks of the last one have 2^rounds units.
         pub rounds: u64 [1..=23] = 11,
     }
+    rules {
+        "live_bytes": live_bytes => unit_bytes..=MOST_BYTES,
+        "live_bytes in units": live_bytes / unit_bytes => 1..=MOST_LIVE,
+    }
 }
 
 impl Adversary {
@@ -51,30 +55,13 @@ impl Adversary {
     }
 
     fn validate(&self) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "adversary",
-            [
-                ("live_bytes", self.live_bytes, self.unit_bytes..=MOST_BYTES),
-                (
-                    "live_bytes in units",
-                    self.live_bytes / self.unit_bytes,
-                    1..=MOST_LIVE,
-                ),
-            ],
-        )?;
+        self.check()?;
         let is_too_large = self.unit_bytes << self.rounds > self.live_bytes;
         let reason = "a block of the last round would be larger than live_bytes";
         refuse_if("adversary", [(is_too_large, reason)])
     }
-}
 
-impl Workload for Adversary {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         self.validate()?;
         let mut program = Program::new(sink);
         let mut attack = Attack {

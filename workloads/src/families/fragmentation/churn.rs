@@ -5,10 +5,10 @@
 //! state, and its speed: 100 million events take seconds. It lacks the regularity of real programs, which
 //! caches depend on.
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Random sizes and lifetimes below a cap.
@@ -29,27 +29,15 @@ family! {
         /// Seed of sizes, lifetimes and streams.
         pub seed: u64 = 5,
     }
+    rules {
+        "max_bits": max_bits => min_bits..=60,
+        // Any block must fit once all others are freed.
+        "cap_bytes": cap_bytes => below(max_bits as u32)..=MOST_BYTES,
+    }
 }
 
-impl Workload for Churn {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "churn",
-            [
-                ("max_bits", self.max_bits, self.min_bits..=60),
-                // Any block must fit once all others are freed.
-                (
-                    "cap_bytes",
-                    self.cap_bytes,
-                    below(self.max_bits.min(60) as u32)..=MOST_BYTES,
-                ),
-            ],
-        )?;
+impl Churn {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         program.mark("step 0");
@@ -75,9 +63,7 @@ impl Workload for Churn {
         program.free_all(live);
         program.finish()
     }
-}
 
-impl Churn {
     fn size(&self, rng: &mut Rng) -> u64 {
         let floor = 1 << (rng.between(self.min_bits, self.max_bits) - 1);
         floor + rng.below(floor)

@@ -6,9 +6,9 @@
 //! memory and can serve no request: reserved memory beyond the requested grows with the square of the
 //! rounds. Gaps of mixed sizes and small teeth, which would fit old gaps, are not covered.
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse};
 use crate::families::program::{Program, Tensor};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Gaps between long-lived blocks, requested again slightly larger.
@@ -27,38 +27,21 @@ family! {
         /// Rounds.
         pub rounds: u64 [1..=MOST_LIVE] = 14,
     }
+    rules {
+        "teeth times rounds": teeth * rounds => 1..=MOST_LIVE,
+    }
 }
 
 impl Comb {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "comb",
-            [(
-                "teeth times rounds",
-                self.teeth * self.rounds,
-                1..=MOST_LIVE,
-            )],
-        )?;
-        match self.last_gap() {
-            Some(..=MOST_BYTES) => Ok(()),
-            _ => refuse("comb", "the last gap would have 2^60 bytes or more"),
-        }
-    }
-
     fn last_gap(&self) -> Option<u64> {
         let grown = self.growth_bytes.checked_mul(self.rounds - 1)?;
         self.gap_bytes.checked_add(grown)
     }
-}
 
-impl Workload for Comb {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        if self.last_gap().is_none_or(|gap| gap > MOST_BYTES) {
+            return refuse("comb", "the last gap would have 2^60 bytes or more");
+        }
         let mut program = Program::new(sink);
         for round in 0..self.rounds {
             if !program.step(round) {

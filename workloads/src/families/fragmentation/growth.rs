@@ -6,9 +6,9 @@
 //! allocator can coalesce them; blocks of different segments cannot be coalesced. Buffers that grow in
 //! place are not covered.
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE};
 use crate::families::program::{Program, Tensor};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Buffers that grow by copying, in steps or by a factor.
@@ -29,6 +29,9 @@ family! {
         /// Rounds from the first size to the last.
         pub rounds: u64 = 2,
     }
+    rules {
+        "most_bytes": most_bytes => bytes..=MOST_BYTES,
+    }
 }
 
 impl Growth {
@@ -39,19 +42,8 @@ impl Growth {
         let next = u64::try_from(next).ok()?;
         (next <= self.most_bytes).then_some(next)
     }
-}
 
-impl Workload for Growth {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "growth",
-            [("most_bytes", self.most_bytes, self.bytes..=MOST_BYTES)],
-        )?;
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         for round in 0..self.rounds {
             if !program.step(round) {

@@ -10,7 +10,7 @@
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Every k-th block freed, then larger blocks requested.
@@ -40,13 +40,8 @@ family! {
     }
 }
 
-impl Workload for Fragmentation {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
+impl Fragmentation {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         for round in 0..self.rounds {
@@ -57,9 +52,7 @@ impl Workload for Fragmentation {
         }
         program.finish()
     }
-}
 
-impl Fragmentation {
     fn round(&self, program: &mut Program<'_>, rng: &mut Rng) {
         let mut kept: Vec<Tensor> = Vec::new();
         let mut holes: Vec<Tensor> = Vec::new();

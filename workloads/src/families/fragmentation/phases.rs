@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::families::parameters::{MOST_BYTES, MOST_LIVE};
 use crate::families::program::{Program, Tensor};
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Two alternating phases with different block sizes, in either order.
@@ -44,13 +44,8 @@ pub enum Order {
     BThenA,
 }
 
-impl Workload for Phases {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
+impl Phases {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let a = ("a", self.a_blocks, self.a_bytes);
         let b = ("b", self.b_blocks, self.b_bytes);

@@ -4,10 +4,10 @@
 //! scattered. This shows the cost of a changing size under a constant peak: blocks split for one tooth
 //! are too small, or slightly too large, for the next. Different sizes at the same time are not covered.
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// Memory fills to a peak and empties to a floor, each time with another block size.
@@ -29,27 +29,15 @@ family! {
         /// Seed of sizes, and of which blocks survive.
         pub seed: u64 = 3,
     }
+    rules {
+        "floor_bytes": floor_bytes => 0..=peak_bytes,
+        "max_bytes": max_bytes => min_bytes..=MOST_BYTES,
+        "peak_bytes over min_bytes": peak_bytes / min_bytes => 0..=MOST_LIVE,
+    }
 }
 
-impl Workload for Sawtooth {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.check_ranges()?;
-        within(
-            "sawtooth",
-            [
-                ("floor_bytes", self.floor_bytes, 0..=self.peak_bytes),
-                ("max_bytes", self.max_bytes, self.min_bytes..=MOST_BYTES),
-                (
-                    "peak_bytes over min_bytes",
-                    self.peak_bytes / self.min_bytes,
-                    0..=MOST_LIVE,
-                ),
-            ],
-        )?;
+impl Sawtooth {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut live: Vec<Tensor> = Vec::new();

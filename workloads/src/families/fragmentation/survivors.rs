@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 
-use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
-use crate::op::{Sink, Workload, WorkloadError};
+use crate::op::{Sink, WorkloadError};
 
 family! {
     /// A few blocks outlive the rest and pin their segments.
@@ -37,23 +37,14 @@ family! {
         /// Seed of sizes.
         pub seed: u64 = 4,
     }
+    rules {
+        "blocks times (lifetime + 1)": blocks.saturating_mul(lifetime.saturating_add(1)) => 0..=MOST_LIVE,
+        "max_bytes": max_bytes => min_bytes..=MOST_BYTES,
+    }
 }
 
-impl Workload for Survivors {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let live = self.blocks.saturating_mul(self.lifetime.saturating_add(1));
-        self.check_ranges()?;
-        within(
-            "survivors",
-            [
-                ("blocks times (lifetime + 1)", live, 0..=MOST_LIVE),
-                ("max_bytes", self.max_bytes, self.min_bytes..=MOST_BYTES),
-            ],
-        )?;
+impl Survivors {
+    fn run(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut survivors: VecDeque<Vec<Tensor>> = VecDeque::new();

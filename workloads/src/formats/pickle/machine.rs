@@ -129,79 +129,34 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
                     let int = u16::from_le_bytes(self.array()?);
                     self.push(Value::Int(i64::from(int).into()));
                 }
-                opcode::LONG1 => {
-                    let len = self.byte()?;
-                    self.long(len.into())?;
-                }
-                opcode::LONG4 => {
-                    let len = self.u32()?;
-                    self.long(len)?;
-                }
+                opcode::LONG1 => self.byte().and_then(|len| self.long(len.into()))?,
+                opcode::LONG4 => self.u32().and_then(|len| self.long(len))?,
                 opcode::BINFLOAT => {
                     let float = f64::from_be_bytes(self.array()?);
                     self.push(Value::Float(float.into()));
                 }
-                opcode::SHORT_BINUNICODE => {
-                    let len = self.byte()?;
-                    self.text(len.into())?;
-                }
-                opcode::BINUNICODE => {
-                    let len = self.u32()?;
-                    self.text(len.into())?;
-                }
-                opcode::BINUNICODE8 => {
-                    let len = self.u64()?;
-                    self.text(len)?;
-                }
-                opcode::SHORT_BINBYTES => {
-                    let len = self.byte()?;
-                    self.bytes(len.into())?;
-                }
-                opcode::BINBYTES => {
-                    let len = self.u32()?;
-                    self.bytes(len.into())?;
-                }
-                opcode::BINBYTES8 => {
-                    let len = self.u64()?;
-                    self.bytes(len)?;
-                }
+                opcode::SHORT_BINUNICODE => self.byte().and_then(|len| self.text(len.into()))?,
+                opcode::BINUNICODE => self.u32().and_then(|len| self.text(len.into()))?,
+                opcode::BINUNICODE8 => self.u64().and_then(|len| self.text(len))?,
+                opcode::SHORT_BINBYTES => self.byte().and_then(|len| self.bytes(len.into()))?,
+                opcode::BINBYTES => self.u32().and_then(|len| self.bytes(len.into()))?,
+                opcode::BINBYTES8 => self.u64().and_then(|len| self.bytes(len))?,
                 opcode::EMPTY_LIST => self.push_container(Content::List(Chain::EMPTY)),
                 opcode::EMPTY_DICT => self.push_container(Content::Dict(Chain::EMPTY)),
                 opcode::EMPTY_TUPLE => self.push_container(Content::Tuple(Chain::EMPTY)),
                 opcode::APPEND => self.append(1)?,
                 opcode::SETITEM => self.set_items(2)?,
-                opcode::APPENDS => {
-                    let count = self.since_mark()?;
-                    self.append(count)?;
-                }
-                opcode::SETITEMS => {
-                    let count = self.since_mark()?;
-                    self.set_items(count)?;
-                }
-                opcode::TUPLE => {
-                    let count = self.since_mark()?;
-                    self.tuple(count)?;
-                }
+                opcode::APPENDS => self.since_mark().and_then(|count| self.append(count))?,
+                opcode::SETITEMS => self.since_mark().and_then(|count| self.set_items(count))?,
+                opcode::TUPLE => self.since_mark().and_then(|count| self.tuple(count))?,
                 opcode::TUPLE1 => self.tuple(1)?,
                 opcode::TUPLE2 => self.tuple(2)?,
                 opcode::TUPLE3 => self.tuple(3)?,
                 opcode::MEMOIZE => self.put(self.memo.len())?,
-                opcode::BINPUT => {
-                    let index = self.byte()?;
-                    self.put(index.into())?;
-                }
-                opcode::LONG_BINPUT => {
-                    let index = self.u32()?;
-                    self.put(index as usize)?;
-                }
-                opcode::BINGET => {
-                    let index = self.byte()?;
-                    self.get(index.into())?;
-                }
-                opcode::LONG_BINGET => {
-                    let index = self.u32()?;
-                    self.get(index as usize)?;
-                }
+                opcode::BINPUT => self.byte().and_then(|index| self.put(index.into()))?,
+                opcode::LONG_BINPUT => self.u32().and_then(|index| self.put(index as usize))?,
+                opcode::BINGET => self.byte().and_then(|index| self.get(index.into()))?,
+                opcode::LONG_BINGET => self.u32().and_then(|index| self.get(index as usize))?,
                 // A truncated frame shows at its end.
                 opcode::FRAME => _ = self.u64()?,
                 other => return Err(self.refuse(other)),

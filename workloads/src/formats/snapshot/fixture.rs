@@ -11,11 +11,11 @@
 //! The blocks of a segment are `-` free, `~` waiting for a stream, or in use; the requested bytes follow the slash. Those
 //! of a block in use are all of its bytes otherwise. Numbers are sums such as `8M+512`, or hexadecimal.
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
+use coalesce_alloc::{MempoolId, PoolCall};
 
 use super::process::Process;
 use super::{Annotation, Frame, Recording, Stack, StackId};
@@ -51,6 +51,18 @@ pub(crate) fn short(bytes: u64) -> String {
 pub(crate) fn pool(text: &str) -> MempoolId {
     let (graph, user) = text.split_once(':').unwrap();
     MempoolId(number(graph), number(user))
+}
+
+/// A call about a pool, such as `begin 0:1`, or about a capture, such as `begin`.
+pub(crate) fn pool_call(text: &str) -> PoolCall {
+    match text.split_once(' ').map(|(call, of)| (call, pool(of))) {
+        Some(("begin", pool)) => PoolCall::Begin(pool),
+        Some(("end", pool)) => PoolCall::End(pool),
+        Some(("release", pool)) => PoolCall::Release(pool),
+        Some((_, pool)) => PoolCall::Empty(pool),
+        None if text == "begin" => PoolCall::BeginCapture,
+        None => PoolCall::EndCapture,
+    }
 }
 
 /// An entry on the default stream.

@@ -87,26 +87,25 @@ pub fn without(conf: &str, keys: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases;
     use crate::formats::snapshot::fixture::recording;
 
-    fn settings(conf: &str) -> Result<KnownSettings, SettingsError> {
-        let recording = Recording {
-            conf: Some(conf.to_owned()),
-            ..Recording::default()
-        };
-        recording.settings()
-    }
-
+    /// The settings, without keys that are not known, or why there are none.
     #[test]
-    fn keys_of_other_versions_are_ignored_and_reported() {
-        let conf = "later:[1:2,3:4],expandable_segments:True, other:1,max_split_size_mb:100";
-        let known = settings(conf).unwrap();
-        assert_eq!(known.unknown, ["later", "other"]);
-        assert_eq!(known.conf, "expandable_segments:True,max_split_size_mb:100");
-        assert!(known.settings.expandable_segments() && known.settings.max_split_size().is_some());
-        let is_refused = settings("max_split_size_mb:1").is_err();
-        assert!(is_refused, "a value too small");
-        assert!(settings("backend:cudaMallocAsync").is_err());
+    fn settings_of_recordings() {
+        cases::check(
+            "src/formats/snapshot/cases/settings.txt",
+            |text| match recording(text).settings() {
+                Ok(known) => {
+                    let settings = &known.settings;
+                    let large = settings.max_split_size();
+                    let pages = settings.expandable_segments();
+                    let (conf, unknown) = (known.conf, known.unknown);
+                    format!("'{conf}', pages: {pages}, split: {large:?}, unknown: {unknown:?}")
+                }
+                Err(error) => error.to_string(),
+            },
+        );
     }
 
     #[test]
@@ -120,25 +119,6 @@ mod tests {
             (&["a", "b", "c"], ""),
         ] {
             assert_eq!(without(conf, keys), expected, "{keys:?}");
-        }
-    }
-
-    #[test]
-    fn unrecorded_settings_are_taken_from_the_segments() {
-        for (text, expected) in [
-            (
-                "conf unknown\nalloc 1 1\nsegment_map 1 1",
-                "expandable_segments:True",
-            ),
-            (
-                "conf unknown\nsegment 1\nsegment 1 pages",
-                "expandable_segments:True",
-            ),
-            ("conf unknown\nalloc 1 1\nsegment_alloc 1 1\nsegment 1", ""),
-            ("segment_map 1 1\nsegment 1 pages", ""),
-        ] {
-            let conf = recording(text).settings().unwrap().conf;
-            assert_eq!(conf, expected, "{text}");
         }
     }
 }

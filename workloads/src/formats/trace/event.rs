@@ -1,5 +1,7 @@
 //! The lines of a trace that are events.
 
+use std::str::FromStr;
+
 use coalesce_alloc::printable::printable;
 use coalesce_alloc::{MempoolId, PoolCall};
 use memchr::memchr2;
@@ -97,23 +99,13 @@ impl<'a> Event<'a> {
             "capture" => Op::Pool(match tag {
                 "begin" => PoolCall::BeginCapture,
                 "end" => PoolCall::EndCapture,
-                _ => {
-                    return Err(format!(
-                        "capture '{tag}'; expected begin or end",
-                        tag = printable(tag)
-                    ));
-                }
+                _ => return Err(wrong("capture", tag, "begin or end")),
             }),
             "limit" => Op::Limit {
                 bytes: match tag {
                     "" => Some(number("bytes", bytes)?),
                     "none" => None,
-                    _ => {
-                        return Err(format!(
-                            "limit '{tag}'; expected nothing or none there",
-                            tag = printable(tag)
-                        ));
-                    }
+                    _ => return Err(wrong("limit", tag, "nothing or none there")),
                 },
             },
             "others" => Op::Surroundings(Change::Foreign {
@@ -123,25 +115,17 @@ impl<'a> Event<'a> {
                 "hold" => Change::HoldEvents(true),
                 "at_once" => Change::HoldEvents(false),
                 "finish" => Change::FinishEvents {
-                    stream: stream_number(stream)?,
+                    stream: number("stream", stream)?,
                     count: number("bytes", bytes)?,
                 },
-                _ => {
-                    return Err(format!(
-                        "events '{tag}'; expected hold, at_once or finish",
-                        tag = printable(tag)
-                    ));
-                }
+                _ => return Err(wrong("events", tag, "hold, at_once or finish")),
             }),
             "segment" | "block" => {
                 return Err(format!("a {name} behind the first event; they come before"));
             }
             _ => {
-                let expected = OPS.join(", ");
-                return Err(format!(
-                    "unknown op '{name}'; expected one of: {expected}",
-                    name = printable(name)
-                ));
+                let expected = format!("one of: {}", OPS.join(", "));
+                return Err(wrong("unknown op", name, &expected));
             }
         };
         Ok(Self {
@@ -161,7 +145,7 @@ impl<'a> Event<'a> {
     ) -> Result<Self, String> {
         let id = number("id", id)?;
         let bytes = number("bytes", bytes)?;
-        let stream = stream_number(stream)?;
+        let stream = number("stream", stream)?;
         let is_failure = name == "fail";
         if is_failure && !tag.starts_with(FAILED) {
             return Err(format!(
@@ -193,14 +177,15 @@ impl<'a> Event<'a> {
     }
 }
 
+/// What is said of a word that is not one of those expected.
+pub(super) fn wrong(what: &str, word: &str, expected: &str) -> String {
+    format!("{what} '{}'; expected {expected}", printable(word))
+}
+
 /// The call in the tag of a line about a pool.
 fn pool_call(tag: &str) -> Result<PoolCall, String> {
-    let unknown = || {
-        format!(
-            "pool '{tag}'; expected begin, end, release or empty, and a pool such as 0:1",
-            tag = printable(tag)
-        )
-    };
+    let calls = "begin, end, release or empty, and a pool such as 0:1";
+    let unknown = || wrong("pool", tag, calls);
     let (call, pool) = tag.split_once(' ').ok_or_else(unknown)?;
     let pool = pool_id(pool).ok_or_else(unknown)?;
     Ok(match call {
@@ -218,21 +203,11 @@ pub(super) fn pool_id(text: &str) -> Option<MempoolId> {
     Some(MempoolId(graph.parse().ok()?, user.parse().ok()?))
 }
 
-pub(super) fn number(name: &str, text: &str) -> Result<u64, String> {
+/// A number in the range of the unsigned type `T`.
+pub(super) fn number<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| {
-        format!(
-            "{name} '{text}' is not a number from 0 to 2^64 - 1",
-            text = printable(text)
-        )
-    })
-}
-
-pub(super) fn stream_number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "stream '{text}' is not a number from 0 to 2^32 - 1",
-            text = printable(text)
-        )
+        let (text, bits) = (printable(text), 8 * size_of::<T>());
+        format!("{name} '{text}' is not a number from 0 to 2^{bits} - 1")
     })
 }
 

@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::printable::printable;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 
-use super::event::{number, pool_id, stream_number};
+use super::event::{number, pool_id, wrong};
 use crate::start::StartState;
 use crate::start::parts::Part;
 
@@ -28,7 +27,7 @@ impl StartLines {
             return Err(format!("{} fields instead of 5", fields.len()));
         };
         let bytes = number("bytes", bytes)?;
-        let stream = StreamId::nth(stream_number(stream)?);
+        let stream = StreamId::nth(number("stream", stream)?);
         if op == "segment" {
             let address = DeviceAddr(number("address", first)?);
             let (segment, offset) = (segment(tag, address, stream)?, bytes);
@@ -52,12 +51,8 @@ impl StartLines {
 
 /// The segment with this tag, without blocks.
 fn segment(tag: &str, address: DeviceAddr, stream: StreamId) -> Result<SegmentInfo, String> {
-    let unknown = || {
-        format!(
-            "segment '{tag}'; expected one such as 'large 0:0' or 'small 0:0 expandable'",
-            tag = printable(tag)
-        )
-    };
+    let such = "one such as 'large 0:0' or 'small 0:0 expandable'";
+    let unknown = || wrong("segment", tag, such);
     let (plain, is_expandable) = match tag.strip_suffix(" expandable") {
         Some(plain) => (plain, true),
         None => (tag, false),

@@ -4,99 +4,13 @@ use std::time::{Duration, Instant};
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, verify};
-use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 
 use super::invented::{PLAIN, record};
-use super::random::Kind;
-use crate::common::{MIB, assert_contains};
-
-fn one() -> Recording {
-    let memory = 100 * MIB;
-    record(
-        Kind {
-            memory,
-            streams: 2,
-            ..PLAIN
-        },
-        7,
-    )
-}
-
-/// The first entry of a kind, well inside the recording.
-fn place(recording: &Recording, action: Action) -> usize {
-    let entries = recording.entries.iter().enumerate().skip(100);
-    let mut found = entries.filter(|(_, entry)| entry.action == action);
-    found.next().unwrap().0
-}
-
-fn error_of(recording: &Recording) -> String {
-    RecordedWorkload::new("", recording)
-        .unwrap_err()
-        .to_string()
-}
-
-#[test]
-fn errors_name_the_impossible_entry_and_the_reason() {
-    let good = one();
-    let index = place(&good, Action::Alloc);
-    let mut nowhere = good.clone();
-    nowhere.entries[index].addr = DeviceAddr(4096);
-    let error = error_of(&nowhere);
-    for words in [
-        &format!("entry {index} (alloc of")[..],
-        "0x1000",
-        "no segment is there",
-    ] {
-        assert!(error.contains(words), "{error}");
-    }
-    let mut twice = good.clone();
-    twice.entries.insert(index, good.entries[index]);
-    assert_contains(&error_of(&twice), "no block in use begins there");
-    let mut vast = good.clone();
-    let index = place(&good, Action::FreeCompleted);
-    vast.entries[index].size = u64::MAX;
-    assert_contains(&error_of(&vast), "no block can have this size");
-    let mut taken = good.clone();
-    let index = place(&good, Action::SegmentAlloc);
-    taken.entries[index].size += 512;
-    assert_contains(&error_of(&taken), "segment after it has");
-    let mut wrong = good.clone();
-    wrong.conf = Some("max_split_size_mb:1".to_owned());
-    assert!(
-        error_of(&wrong).starts_with("the settings: "),
-        "{}",
-        error_of(&wrong)
-    );
-    let mut overlapping = good;
-    let copy = overlapping.segments[0].clone();
-    overlapping.segments.insert(0, copy);
-    assert!(error_of(&overlapping).contains("the state at the end is impossible"));
-}
-
-/// A segment of which only the return is recorded, at an address where no segment can lie.
-#[test]
-fn an_impossible_initial_state_is_reported() {
-    let returned = TraceEntry {
-        action: Action::SegmentFree,
-        addr: DeviceAddr(1000),
-        size: 2 << 20,
-        stream: StreamId::DEFAULT,
-        time_us: 0,
-    };
-    let recording = Recording {
-        entries: vec![returned],
-        ..Recording::default()
-    };
-    let error = error_of(&recording);
-    let is_told = error.starts_with("the state at the start is impossible: ");
-    assert!(is_told, "{error}");
-    assert!(error.contains("multiples of 512"), "{error}");
-}
 
 /// Two blocks are exchanged: the final state is the same, but best fit would not choose that.
 #[test]

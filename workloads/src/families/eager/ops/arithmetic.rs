@@ -40,18 +40,14 @@ impl Eager<'_> {
     fn sum_of(&self, left: &Tensor, right: &Tensor) -> Tensor {
         let record = self.record(&[left, right]);
         let sum = shape_of(self, left, right, "add");
-        record.finish(sum, |_, gradient, call| {
-            let wants = call.wants.iter();
-            wants.map(|w| w.then(|| gradient.clone())).collect()
-        })
+        record.finish(sum, |_, gradient, call| call.passes_on(gradient))
     }
 
     /// Adds in place.
     pub(crate) fn add_in_place(&self, left: Tensor, right: &Tensor) -> Tensor {
         let record = self.record(&[&left, right]);
         record.finish(left.detached(), |_, gradient, call| {
-            let wants = call.wants.iter();
-            wants.map(|w| w.then(|| gradient.clone())).collect()
+            call.passes_on(gradient)
         })
     }
 
@@ -105,7 +101,7 @@ impl Eager<'_> {
         let x = x.borrow();
         let record = self.record(&[x]);
         let sum = self.alloc_like(x, "add");
-        record.finish(sum, |_, gradient, _| vec![Some(gradient.clone())])
+        record.finish(sum, |_, gradient, call| call.passes_on(gradient))
     }
 
     /// Multiplies by a scalar.
@@ -113,9 +109,7 @@ impl Eager<'_> {
         let x = x.borrow();
         let record = self.record(&[x]);
         let product = self.alloc_like(x, tag);
-        record.finish(product, move |eager, gradient, _| {
-            vec![Some(eager.alloc_like(gradient, tag))]
-        })
+        record.finish_like(product, tag)
     }
 
     pub(crate) fn neg(&self, x: impl Borrow<Tensor>) -> Tensor {
@@ -157,9 +151,7 @@ impl Eager<'_> {
         let mut record = self.record(&[x]);
         let tanh = self.alloc_like(x, "tanh");
         record.save(&tanh);
-        record.finish(tanh, |eager, gradient, _| {
-            vec![Some(eager.alloc_like(gradient, "tanh_backward"))]
-        })
+        record.finish_like(tanh, "tanh_backward")
     }
 
     pub(crate) fn gelu(&self, x: impl Borrow<Tensor>) -> Tensor {
@@ -174,9 +166,7 @@ impl Eager<'_> {
         let mut record = self.record(&[x]);
         record.save(x);
         let output = self.alloc_like(x, tag);
-        record.finish(output, move |eager, gradient, _| {
-            vec![Some(eager.alloc_like(gradient, backward))]
-        })
+        record.finish_like(output, backward)
     }
 
     /// Sets random elements to zero.
@@ -186,8 +176,6 @@ impl Eager<'_> {
         let mask = self.alloc(x.elements(), x.width(), DType::Bool, "native_dropout");
         let output = self.alloc_like(x, "native_dropout");
         record.save(&mask);
-        record.finish(output, |eager, gradient, _| {
-            vec![Some(eager.alloc_like(gradient, "native_dropout_backward"))]
-        })
+        record.finish_like(output, "native_dropout_backward")
     }
 }

@@ -61,12 +61,10 @@ impl Eager<'_> {
         record.save(&weight);
         let output = self.alloc(after.elements(), after.pixels(), x.dtype(), TAG);
         self.workspace_of(workspaces[0], TAG);
-        let shapes = [&x, &weight].map(|input| (input.elements(), input.width()));
         record.finish(output, move |eager, gradient, call| {
             let of = |n: usize| {
                 call.wants[n].then(|| {
-                    let (elements, width) = shapes[n];
-                    let of = eager.alloc(elements, width, gradient.dtype(), BACKWARD);
+                    let of = call.alloc(eager, n, gradient, BACKWARD);
                     eager.workspace_of(workspaces[n + 1], BACKWARD);
                     of
                 })
@@ -107,9 +105,7 @@ impl Eager<'_> {
     pub(crate) fn relu_in_place(&self, x: Tensor) -> Tensor {
         let mut record = self.record(&[&x]);
         record.save(&x);
-        record.finish(x.detached(), |eager, gradient, _| {
-            vec![Some(eager.alloc_like(gradient, "threshold_backward"))]
-        })
+        record.finish_like(x.detached(), "threshold_backward")
     }
 
     /// The largest element of each window, saving its position.
@@ -120,10 +116,6 @@ impl Eager<'_> {
         let output = self.alloc(after.elements(), after.pixels(), x.dtype(), TAG);
         let places = self.alloc(after.elements(), after.pixels(), DType::Long, TAG);
         record.save(&places);
-        let (elements, width) = (x.elements(), x.width());
-        record.finish(output, move |eager, gradient, _| {
-            let tag = "max_pool2d_with_indices_backward";
-            vec![Some(eager.alloc(elements, width, gradient.dtype(), tag))]
-        })
+        record.finish_as_input(output, "max_pool2d_with_indices_backward")
     }
 }

@@ -11,11 +11,7 @@ impl Eager<'_> {
         let values = self.alloc(elements, count, x.dtype(), "topk");
         let positions = self.alloc(elements, count, DType::Long, "topk");
         record.save(&positions);
-        let (all, width) = (x.elements(), x.width());
-        let values = record.finish(values, move |eager, gradient, _| {
-            vec![Some(eager.alloc(all, width, gradient.dtype(), "zeros"))]
-        });
-        (values, positions)
+        (record.finish_as_input(values, "zeros"), positions)
     }
 
     /// The positions of nonzero elements, as two coordinates.
@@ -37,9 +33,8 @@ impl Eager<'_> {
             record.save(coordinate);
         }
         let output = self.alloc(shape.0, shape.1, x.dtype(), "index").as_matrix();
-        let (all, width) = (x.elements(), x.width());
-        record.finish(output, move |eager, gradient, call| {
-            let of_x = eager.alloc(all, width, gradient.dtype(), "new_zeros");
+        record.finish(output, |eager, gradient, call| {
+            let of_x = call.alloc(eager, 0, gradient, "new_zeros");
             eager.sort_positions(call.saved);
             vec![Some(of_x.as_view())]
         })
@@ -75,10 +70,8 @@ impl Eager<'_> {
         let mut record = self.record(&[&to, rows]);
         record.save(positions);
         record.save_for(1, rows);
-        let (elements, width) = (rows.elements(), rows.width());
-        record.finish(to.detached(), move |eager, gradient, call| {
-            let of_rows = call.wants[1]
-                .then(|| eager.alloc(elements, width, gradient.dtype(), "index_select"));
+        record.finish(to.detached(), |eager, gradient, call| {
+            let of_rows = call.wants[1].then(|| call.alloc(eager, 1, gradient, "index_select"));
             vec![call.wants[0].then(|| gradient.clone()), of_rows]
         })
     }

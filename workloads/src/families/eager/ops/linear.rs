@@ -74,12 +74,8 @@ impl Eager<'_> {
         record.save_for(1, x);
         let output = self.alloc(shape.0, shape.1, x.dtype(), "bmm");
         self.workspace(false, "bmm");
-        let shapes = [x, y].map(|input| (input.elements(), input.width()));
-        record.finish(output, move |eager, gradient, call| {
-            let of = |n: usize| {
-                let (elements, width) = shapes[n];
-                call.wants[n].then(|| eager.alloc(elements, width, gradient.dtype(), "bmm"))
-            };
+        record.finish(output, |eager, gradient, call| {
+            let of = |n: usize| call.wants[n].then(|| call.alloc(eager, n, gradient, "bmm"));
             let of_y = of(1);
             vec![of(0), of_y]
         })

@@ -16,11 +16,7 @@ impl Eager<'_> {
         let mut record = self.record(&[x]);
         let output = self.alloc_like(x, "_log_softmax");
         record.save(&output);
-        record.finish(output, |eager, gradient, _| {
-            vec![Some(
-                eager.alloc_like(gradient, "_log_softmax_backward_data"),
-            )]
-        })
+        record.finish_like(output, "_log_softmax_backward_data")
     }
 
     fn nll_loss(&self, x: &Tensor, labels: &Tensor) -> Tensor {
@@ -30,16 +26,7 @@ impl Eager<'_> {
         let one = || self.alloc(1, 1, x.dtype(), "nll_loss_forward");
         let (output, total) = (one(), one());
         record.save(&total);
-        let (elements, width) = (x.elements(), x.width());
-        record.finish(output, move |eager, gradient, _| {
-            let dtype = gradient.dtype();
-            vec![Some(eager.alloc(
-                elements,
-                width,
-                dtype,
-                "nll_loss_backward",
-            ))]
-        })
+        record.finish_as_input(output, "nll_loss_backward")
     }
 
     /// The loss of a causal language model: each token is the label of the one before.

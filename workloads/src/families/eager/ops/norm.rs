@@ -38,11 +38,7 @@ impl Eager<'_> {
     pub(crate) fn mean(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = x.borrow();
         let record = self.record(&[x]);
-        let (elements, width) = (x.elements(), x.width());
-        let mean = self.alloc(x.rows(), 1, x.dtype(), "mean");
-        record.finish(mean, move |eager, gradient, _| {
-            vec![Some(eager.alloc(elements, width, gradient.dtype(), "div"))]
-        })
+        record.finish_as_input(self.alloc(x.rows(), 1, x.dtype(), "mean"), "div")
     }
 
     /// Softmax of each row, in four bytes.

@@ -11,14 +11,9 @@ impl Eager<'_> {
         let record = self.record(&[x]);
         let rows = x.rows();
         let parts = widths.iter().map(|width| x.part(rows * width, *width));
-        let (elements, width) = (x.elements(), x.width());
         record.finish_all(parts.collect(), move |eager, call| {
-            let mut gradients = call.gradients.iter().flatten();
-            vec![
-                gradients
-                    .next()
-                    .map(|gradient| eager.alloc(elements, width, gradient.dtype(), "cat")),
-            ]
+            let gradient = call.gradients.iter().flatten().next();
+            vec![gradient.map(|gradient| call.alloc(eager, 0, gradient, "cat"))]
         })
     }
 
@@ -58,23 +53,14 @@ impl Eager<'_> {
         let record = self.record(&[x]);
         let (elements, width) = (x.elements() * times, x.width() * times);
         let output = self.alloc(elements, width, x.dtype(), "clone");
-        let before = (x.elements(), x.width());
-        record.finish(output, move |eager, gradient, _| {
-            vec![Some(eager.alloc(
-                before.0,
-                before.1,
-                gradient.dtype(),
-                "sum",
-            ))]
-        })
+        record.finish_as_input(output, "sum")
     }
 
     /// A contiguous copy.
     pub(crate) fn contiguous(&self, x: &Tensor) -> Tensor {
         let record = self.record(&[x]);
-        record.finish(self.alloc_like(x, "clone"), |_, gradient, _| {
-            vec![Some(gradient.clone())]
-        })
+        let copy = self.alloc_like(x, "clone");
+        record.finish(copy, |_, gradient, call| call.passes_on(gradient))
     }
 
     /// Splits rows into heads and transposes heads and tokens, as a view. The gradient is copied back.
@@ -91,10 +77,7 @@ impl Eager<'_> {
     /// A part of the elements, as a view.
     pub(crate) fn slice(&self, x: &Tensor, elements: u64, width: u64) -> Tensor {
         let record = self.record(&[x]);
-        let (all, before) = (x.elements(), x.width());
-        record.finish(x.part(elements, width), move |eager, gradient, _| {
-            vec![Some(eager.alloc(all, before, gradient.dtype(), "zeros"))]
-        })
+        record.finish_as_input(x.part(elements, width), "zeros")
     }
 
     fn halves(&self, x: &Tensor) -> [Tensor; 2] {

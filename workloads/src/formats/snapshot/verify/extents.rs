@@ -133,92 +133,40 @@ fn kinds_of_mapped(recording: &Recording, settings: &Settings) -> BTreeMap<usize
 
 #[cfg(test)]
 mod tests {
-    use Action::{Alloc, Oom, SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap};
-
     use super::*;
-    use crate::formats::snapshot::fixture::entry;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::{number, recording, short};
 
-    const MIB: u64 = 1 << 20;
-    const GIB: u64 = 1 << 30;
-    const PAGE: u64 = 20 * MIB;
-    const PLENTY: u64 = 1 << 41;
-
-    /// The extents of these entries: the address in MiB, and the size.
-    fn extents(entries: &[(Action, u64, u64)]) -> Extents {
-        let entries = entries
-            .iter()
-            .map(|&(action, addr, size)| entry(action, addr * MIB, size));
-        let recording = Recording {
-            entries: entries.collect(),
-            ..Recording::default()
-        };
-        Extents::of(&recording, &Start::default(), &Settings::default())
-    }
-
-    fn most(entries: &[(Action, u64, u64)]) -> u64 {
-        extents(entries).most_memory(&Settings::default())
-    }
-
+    /// A case has entries, and behind them questions about their extents.
     #[test]
-    fn the_next_address_in_use_bounds_the_memory() {
-        let plain = [(SegmentAlloc, 1, PAGE), (Alloc, 1, PAGE)];
-        assert_eq!(most(&plain), PLENTY);
-        assert!(!extents(&plain).is_any_owned());
-        // Pages for large blocks, and a segment 909 MiB above them: 45 pages fit.
-        let above = (SegmentAlloc, 1009, PAGE);
-        let large = [(SegmentMap, 100, PAGE), (Alloc, 100, PAGE), above];
-        assert_eq!(most(&large), 900 * MIB / 9 * 8);
-        assert!(extents(&large).is_any_owned());
-        // Small pages: 454 of 2 MiB. The request tells the kind, whether it failed or not.
-        for action in [Alloc, Oom] {
-            let small = [(SegmentMap, 100, 2 * MIB), (action, 100, MIB), above];
-            assert_eq!(most(&small), 908 * MIB / 9 * 8);
-        }
-        // Without one, pages are taken to be for large blocks.
-        let found = most(&[(SegmentMap, 100, 2 * MIB), above]);
-        assert_eq!(found, 900 * MIB / 9 * 8);
-        let found = most(&[(SegmentMap, 100, PAGE), (SegmentAlloc, 1 << 30, PAGE)]);
-        assert_eq!(found, PLENTY);
-    }
-
-    /// PyTorch gives the addresses of an expandable segment back when all of its pages are unmapped.
-    #[test]
-    fn addresses_bound_the_memory_only_while_they_are_in_use() {
-        let first = [(SegmentMap, 100, PAGE), (Alloc, 100, PAGE)];
-        let near = (SegmentAlloc, 140, PAGE);
-        let of = |between: &[(Action, u64, u64)]| most(&[&first[..], between, &[near]].concat());
-        assert_eq!(of(&[]), 40 * MIB / 9 * 8);
-        assert_eq!(of(&[(SegmentUnmap, 100, PAGE)]), PLENTY);
-        assert_eq!(of(&[(SegmentUnmap, 100, PAGE / 2)]), 40 * MIB / 9 * 8);
-        let gone = [(SegmentAlloc, 130, PAGE), (SegmentFree, 130, PAGE)];
-        assert_eq!(most(&[&gone[..], &first].concat()), PLENTY);
-        assert_eq!(most(&[&gone[..1], &first].concat()), 20 * MIB / 9 * 8);
-    }
-
-    #[test]
-    fn the_base_of_a_range_is_the_lowest_address_from_which_it_reaches_the_end() {
-        let pages = [100, 500, 900, 1300].map(|addr| (SegmentMap, addr, PAGE));
-        let plain = [600, 650].map(|addr| (SegmentAlloc, addr, 2 * MIB));
-        let others = extents(&[&plain[..], &[(Alloc, 600, MIB)]].concat());
-        let extents = extents(&[&pages[..], &[(Alloc, 100, PAGE)]].concat());
-        let base = |first: u64, end: u64, memory: u64| {
-            let pages = (DeviceAddr(first * MIB), DeviceAddr(end * MIB));
-            extents.base(pages, memory, &Settings::default()).0 / MIB
-        };
-        assert_eq!(base(1300, 1320, 8 * GIB), 100);
-        // A range has 9/8 of the memory, in whole pages.
-        assert_eq!(base(1300, 1320, 1220 * MIB / 9 * 8), 100);
-        assert_eq!(base(1300, 1320, 1200 * MIB / 9 * 8), 500);
-        assert_eq!(base(1300, 1320, 0), 1300);
-        assert_eq!(base(700, 720, 8 * GIB), 700, "nobody's");
-        let pages = (DeviceAddr(700 * MIB), DeviceAddr(720 * MIB));
-        let nobody = others.base(pages, 8 * GIB, &Settings::default());
-        assert_eq!(nobody, pages.0, "those below are plain segments");
-        let memory = |base: u64, end: u64| {
-            let [base, end] = [base, end].map(|addr| DeviceAddr(addr * MIB));
-            extents.memory_between(base, end, &Settings::default())
-        };
-        let expected = [200 * MIB / 9 * 8, 208 * MIB / 9 * 8];
-        assert_eq!([memory(100, 309), memory(700, 909)], expected);
+    fn addresses_in_use_bound_the_memory() {
+        cases::check("src/formats/snapshot/cases/extents.txt", |text| {
+            let is_question = |line: &&str| {
+                ["most", "base", "between"].contains(&line.split(' ').next().unwrap())
+            };
+            let (questions, entries): (Vec<&str>, Vec<&str>) = text.lines().partition(is_question);
+            let recording = recording(&entries.join("\n"));
+            let settings = Settings::default();
+            let extents = Extents::of(&recording, &Start::default(), &settings);
+            let answer = |question: &&str| {
+                let words: Vec<&str> = question.split(' ').skip(1).collect();
+                let numbers: Vec<u64> = words.iter().map(|word| number(word)).collect();
+                let answer = match numbers[..] {
+                    [] => extents.most_memory(&settings),
+                    [base, end] => {
+                        extents.memory_between(DeviceAddr(base), DeviceAddr(end), &settings)
+                    }
+                    // A range has 9/8 of the memory, in whole pages.
+                    [first, end, range, ..] => {
+                        let pages = (DeviceAddr(first), DeviceAddr(end));
+                        extents.base(pages, range / 9 * 8, &settings).0
+                    }
+                    [_] => panic!("{question}"),
+                };
+                format!("{question}: {}\n", short(answer))
+            };
+            let answers: String = questions.iter().map(answer).collect();
+            format!("{answers}owned: {}", extents.is_any_owned())
+        });
     }
 }

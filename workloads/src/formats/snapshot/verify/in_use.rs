@@ -95,70 +95,42 @@ mod tests {
     use coalesce_alloc::driver::StreamId;
 
     use super::*;
+    use crate::cases;
+    use crate::formats::snapshot::fixture::number;
 
-    const A: Owner = (StreamId::DEFAULT, Large, MempoolId::DEFAULT);
-    const B: Owner = (StreamId(7), Large, MempoolId::DEFAULT);
-    const C: Owner = (StreamId(7), Small, MempoolId::DEFAULT);
-
-    fn map(in_use: &mut InUse, addr: u64, owner: Owner) {
-        in_use.map(DeviceAddr(addr), 10, owner);
+    fn owner(name: &str) -> Owner {
+        let (stream, kind) = match name {
+            "A" => (StreamId::DEFAULT, Large),
+            "B" => (StreamId(7), Large),
+            _ => (StreamId(7), Small),
+        };
+        (stream, kind, MempoolId::DEFAULT)
     }
 
-    /// The least gaps of small and of large pages.
-    fn gaps(in_use: &InUse) -> (Option<u64>, Option<u64>) {
-        let gap = |kind| in_use.gaps.get(&kind).copied();
-        (gap(Small), gap(Large))
-    }
-
+    /// The least gaps of small and of large pages after each change, and the addresses of pages at the end.
     #[test]
     fn gaps_reach_from_the_first_page_to_the_next_address_of_another() {
-        let mut in_use = InUse::default();
-        map(&mut in_use, 100, A);
-        map(&mut in_use, 130, A);
-        assert_eq!(gaps(&in_use), (None, None));
-        map(&mut in_use, 900, C);
-        assert_eq!(gaps(&in_use), (None, Some(800)));
-        // More pages of the same range, also below the others.
-        for addr in [130, 120, 90] {
-            map(&mut in_use, addr, A);
-            assert_eq!(gaps(&in_use), (None, Some(800)));
-        }
-        // Plain segments end ranges, too; they have none themselves.
-        in_use.add(DeviceAddr(500));
-        assert_eq!(gaps(&in_use), (None, Some(410)));
-        in_use.add(DeviceAddr(1000));
-        assert_eq!(gaps(&in_use), (Some(100), Some(410)));
-        in_use.add(DeviceAddr(50));
-        assert_eq!(gaps(&in_use), (Some(100), Some(410)));
-        // A page before the pages of another.
-        map(&mut in_use, 650, B);
-        assert_eq!(gaps(&in_use), (Some(100), Some(250)));
-    }
-
-    #[test]
-    fn addresses_are_free_again_when_all_pages_are_unmapped() {
-        let mut in_use = InUse::default();
-        map(&mut in_use, 100, A);
-        map(&mut in_use, 110, A);
-        in_use.unmap(DeviceAddr(110), 10);
-        // The range is still there.
-        map(&mut in_use, 400, B);
-        assert_eq!(gaps(&in_use), (None, Some(300)));
-        in_use.unmap(DeviceAddr(100), 10);
-        map(&mut in_use, 105, B);
-        assert_eq!(gaps(&in_use), (None, Some(300)));
-        map(&mut in_use, 200, A);
-        assert_eq!(gaps(&in_use), (None, Some(95)));
-        // A returned segment, and pages below all others.
-        in_use.add(DeviceAddr(210));
-        in_use.remove(DeviceAddr(210));
-        in_use.unmap(DeviceAddr(1), 10);
-        assert_eq!(gaps(&in_use), (None, Some(10)));
-        assert_eq!(in_use.starts.len(), 2);
-        in_use.unmap(DeviceAddr(105), 30);
-        let left: Vec<_> = in_use.starts.into_iter().collect();
-        assert_eq!(left, [(DeviceAddr(200), Some(A))]);
-        let mapped: Vec<_> = in_use.mapped.into_iter().collect();
-        assert_eq!(mapped, [(A, (DeviceAddr(200), 10))]);
+        cases::check("src/formats/snapshot/cases/in-use.txt", |text| {
+            let mut in_use = InUse::default();
+            let mut told = String::new();
+            for line in text.lines() {
+                let words: Vec<&str> = line.split(' ').collect();
+                let addr = DeviceAddr(number(words[1]));
+                match words[0] {
+                    "map" => in_use.map(addr, 10, owner(words[2])),
+                    "unmap" => in_use.unmap(addr, number(words[2])),
+                    "add" => in_use.add(addr),
+                    _ => in_use.remove(addr),
+                }
+                let gaps = [Small, Large].map(|kind| in_use.gaps.get(&kind));
+                told += &format!("{line}: {gaps:?}\n");
+            }
+            let starts = in_use.starts.into_iter();
+            let starts = starts.map(|(addr, owner)| (addr.0, owner.map(|owner| owner.0.0)));
+            let mapped = in_use.mapped.into_iter();
+            let mapped = mapped.map(|(owner, (addr, bytes))| (owner.0.0, addr.0, bytes));
+            let left = (starts.collect::<Vec<_>>(), mapped.collect::<Vec<_>>());
+            format!("{told}starts {:?}, mapped {:?}", left.0, left.1)
+        });
     }
 }

@@ -1,7 +1,7 @@
-use Action::{Alloc, FreeCompleted, Oom, SegmentFree};
+use Action::{Alloc, FreeCompleted, SegmentFree};
 
 use super::*;
-use crate::formats::snapshot::fixture::entry;
+use crate::formats::snapshot::fixture::{entries, entry};
 
 #[test]
 fn only_completions_may_come_in_another_order() {
@@ -29,50 +29,15 @@ fn only_completions_may_come_in_another_order() {
 
 #[test]
 fn the_free_memory_and_the_time_of_a_failure_may_differ() {
-    let same = |one: TraceEntry, other: TraceEntry| is_same([one].iter(), &[other]);
-    let failed = entry(Oom, 5, 512);
-    assert!(same(
-        failed,
-        TraceEntry {
-            addr: DeviceAddr(6),
-            time_us: 7,
-            ..failed
-        }
-    ));
-    assert!(!same(
-        failed,
-        TraceEntry {
-            size: 1024,
-            ..failed
-        }
-    ));
-    let placed = entry(Alloc, 5, 512);
-    assert!(same(
-        placed,
-        TraceEntry {
-            time_us: 7,
-            ..placed
-        }
-    ));
-    assert!(!same(
-        placed,
-        TraceEntry {
-            addr: DeviceAddr(6),
-            ..placed
-        }
-    ));
-    assert!(!same(
-        placed,
-        TraceEntry {
-            stream: StreamId(6),
-            ..placed
-        }
-    ));
-    assert!(!same(
-        placed,
-        TraceEntry {
-            action: FreeCompleted,
-            ..placed
-        }
-    ));
+    for (one, other, is_same_as) in [
+        ("oom 5 512", "oom 6 512 at 7", true),
+        ("oom 5 512", "oom 5 1024", false),
+        ("alloc 5 512", "alloc 5 512 at 7", true),
+        ("alloc 5 512", "alloc 6 512", false),
+        ("alloc 5 512", "alloc 5 512 on 6", false),
+        ("alloc 5 512", "free_completed 5 512", false),
+    ] {
+        let found = is_same(entries(one).iter(), &entries(other));
+        assert_eq!(found, is_same_as, "{one}, {other}");
+    }
 }
