@@ -27,6 +27,7 @@
 //! | `repeat 3: WHAT` | does this and the indented lines below three times |
 //! | `steps 1-4: WHAT` | the same four times, and enters `step 1` to `step 4` |
 //! | `in train.py:9 main > a.py:5 f: WHAT` | does it in these frames, which are recorded with each request; outermost first |
+//! | `annotated forward: WHAT`, `noted forward: WHAT` | does it in an annotation of the recording, or with a note at each request |
 //!
 //! If a line begins with `in`, the requests outside of such lines are recorded without Python frames. `CALL` is the frame of
 //! PyTorch that calls a module.
@@ -39,13 +40,15 @@ use coalesce_alloc::bytes;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_workloads::families::program::{Program, Tensor};
-use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
+use coalesce_workloads::formats::snapshot::{Annotation, Frame, Recording, Stack, StackId};
 use coalesce_workloads::op::{Answer, Op};
 use coalesce_workloads::surroundings::Change;
 
 use super::{GIB, Scene};
 use crate::diagnose::Evidence;
 
+/// Lines that need a recording begin so.
+const RECORDED: [&str; 3] = ["in ", "annotated ", "noted "];
 const CALL: &str = "/lib/site-packages/torch/nn/modules/module.py:1775 _call_impl";
 
 /// Gathers the evidence of a case and passes it to `look`.
@@ -62,10 +65,11 @@ pub fn gather<T>(case: &str, look: impl Fn(&Evidence<'_>) -> T) -> T {
             _ => lines.push(line),
         }
     }
-    if lines
-        .iter()
-        .any(|line| line.trim_start().starts_with("in "))
-    {
+    if lines.iter().any(|line| {
+        RECORDED
+            .iter()
+            .any(|word| line.trim_start().starts_with(word))
+    }) {
         record_stacks(&lines, &mut recording);
     }
     let recording = (!recording.entries.is_empty()).then_some(&recording);
@@ -99,10 +103,16 @@ fn record_stacks(lines: &[&str], recording: &mut Recording) {
     let mut run = Run::default();
     run.lines(lines, &mut Program::new(&mut sink), "");
     recording.stacks.push(Stack::default());
-    for (stack, bytes) in run.stacks.iter().zip(sizes) {
+    recording.annotations = run.annotations;
+    for (index, ((stack, note), bytes)) in run.stacks.iter().zip(sizes).enumerate() {
+        recording.entries.push(TraceEntry {
+            time_us: index as u64,
+            ..recorded(&format!("alloc, {bytes} bytes"))
+        });
+        let note = Some(*note).filter(|note| !note.is_empty());
         recording
-            .entries
-            .push(recorded(&format!("alloc, {bytes} bytes")));
+            .entry_labels
+            .extend(note.map(|note| (index, note.to_owned())));
         let frames = stack.rsplit(" > ").filter_map(frame).collect();
         let stack = Stack { frames };
         let known = recording.stacks.iter().position(|other| *other == stack);
@@ -130,8 +140,12 @@ fn frame(text: &str) -> Option<Arc<Frame>> {
 #[derive(Default)]
 struct Run<'a> {
     lists: BTreeMap<&'a str, Vec<Tensor>>,
-    /// The frames of each request, outermost first.
-    stacks: Vec<String>,
+    /// The frames of each request, outermost first, and the note.
+    stacks: Vec<(String, &'a str)>,
+    /// At the numbers of the requests as times.
+    annotations: Vec<Annotation>,
+    /// What is noted at each request; empty for nothing.
+    note: &'a str,
 }
 
 impl<'a> Run<'a> {
@@ -152,6 +166,7 @@ impl<'a> Run<'a> {
                 },
             };
             let mut stack = stack.to_owned();
+            let (note, mut annotation) = (self.note, None);
             let (times, step) = match head.and_then(|head| head.split_once(' ')) {
                 Some(("repeat", times)) => (0..number(times), false),
                 Some(("steps", steps)) => (places(steps), true),
@@ -159,11 +174,20 @@ impl<'a> Run<'a> {
                     stack = format!("{stack} > {frames}");
                     (0..1, false)
                 }
+                Some(("annotated", name)) => {
+                    annotation = Some(name);
+                    (0..1, false)
+                }
+                Some(("noted", name)) => {
+                    self.note = name;
+                    (0..1, false)
+                }
                 _ => {
                     head.into_iter().for_each(|phase| program.mark(phase));
                     (0..1, false)
                 }
             };
+            self.annotate(annotation, true);
             for time in times {
                 if step {
                     program.mark(&format!("step {time}"));
@@ -173,7 +197,18 @@ impl<'a> Run<'a> {
                 }
                 self.lines(body, program, &stack);
             }
+            self.annotate(annotation, false);
+            self.note = note;
         }
+    }
+
+    /// An annotation begins or ends.
+    fn annotate(&mut self, name: Option<&str>, is_start: bool) {
+        self.annotations.extend(name.map(|name| Annotation {
+            name: name.to_owned(),
+            is_start,
+            time_us: self.stacks.len() as u64,
+        }));
     }
 
     fn statement(&mut self, statement: &'a str, program: &mut Program<'_>, stack: &str) {
@@ -197,7 +232,7 @@ impl<'a> Run<'a> {
         }
         let appended = operands.strip_prefix("+= ");
         let (sizes, tag) = sizes(appended.unwrap_or(operands));
-        let sizes = sizes.inspect(|_| self.stacks.push(stack.to_owned()));
+        let sizes = sizes.inspect(|_| self.stacks.push((stack.to_owned(), self.note)));
         if verb == "brief" {
             return sizes.for_each(|bytes| {
                 let brief = program.alloc_on(stream, bytes, tag);
