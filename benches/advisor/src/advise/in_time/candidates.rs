@@ -9,9 +9,11 @@ use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
 use coalesce_alloc::{MempoolId, PoolCall};
 use coalesce_workloads::op::{Answer, Op};
 
+use super::order::{self, Lasting};
 use super::remedy::{Act, Remedy, Times};
 use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
+use crate::holders::Holders;
 use crate::phases::{Phase, ProgramLine, phases};
 
 /// A phase is repeated if it comes this often.
@@ -27,6 +29,8 @@ pub(in crate::advise) struct Candidates {
     pub phases: Vec<Phase>,
     /// Remedies apart from other settings.
     pub remedies: Vec<Remedy>,
+    /// Tensors that stay.
+    pub lasting: Vec<Lasting>,
 }
 
 /// What serves a request: the stream, and the private pool that the program uses.
@@ -34,9 +38,13 @@ type Home = (u32, MempoolId);
 
 impl Candidates {
     /// The candidates of a program, as far as its replay shows it.
-    pub fn of(evidence: &Evidence<'_>) -> Self {
+    pub fn of(evidence: &Evidence<'_>, holders: &Holders<'_>) -> Self {
         let phases = phases(evidence);
         let homes = homes(evidence);
+        let is_in_pool = |request: usize| {
+            let home = homes.get(request);
+            home.is_none_or(|(_, pool)| *pool != MempoolId::DEFAULT)
+        };
         let has_pools = homes.iter().any(|(_, pool)| *pool != MempoolId::DEFAULT);
         let mut remedies = primes(evidence, &phases, &homes);
         remedies.extend(phases.iter().flat_map(emptied));
@@ -52,7 +60,11 @@ impl Candidates {
                 })
             }));
         }
-        Self { phases, remedies }
+        Self {
+            lasting: order::lasting(evidence, holders, is_in_pool),
+            phases,
+            remedies,
+        }
     }
 
     /// Remedies that change the settings from `base` to one of `confs`: in one phase, from one on, or up to it.

@@ -42,6 +42,12 @@ fn answer(advice: &Advice) -> String {
         command(answer.command.as_deref()),
         paragraphs(remarks.cloned()),
         advice.in_time.as_ref().map_or_else(String::new, in_time),
+        paragraphs(
+            advice
+                .in_order
+                .iter()
+                .flat_map(|order| order.sentences.clone()),
+        ),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
