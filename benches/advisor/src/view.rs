@@ -16,6 +16,7 @@ use serde::Serialize;
 pub use self::frames::Frames;
 pub use self::segments::{SegmentChange, SegmentHistory};
 use crate::diagnose::Evidence;
+use crate::diagnose::log::Allocation;
 use crate::holders::{Holders, Sources};
 use crate::phases::phases;
 
@@ -103,36 +104,20 @@ impl<'a> View<'a> {
         bytes.extend(info);
 
         let (end, all) = (log.end(), &log.allocations);
-        columns::push(&mut bytes, all.iter().map(|one| one.born));
-        let freed = all.iter().map(|one| {
-            if one.failed {
-                one.born
-            } else {
-                one.freed.min(end)
-            }
-        });
-        columns::push(&mut bytes, freed.clone());
-        let released = self
-            .segments
-            .released
-            .iter()
-            .map(|&event| event.min(end))
-            .zip(all)
-            .map(|(event, one)| if one.failed { one.born } else { event });
-        columns::push(&mut bytes, released);
-        columns::push(&mut bytes, all.iter().map(|one| one.addr.0));
-        columns::push(&mut bytes, all.iter().map(|one| one.bytes));
-        columns::push(&mut bytes, all.iter().map(|one| one.block));
-        columns::push(&mut bytes, all.iter().map(|one| u64::from(one.tag)));
-        columns::push(
-            &mut bytes,
-            self.sources.of.iter().map(|&one| u64::from(one)),
-        );
+        let mut column = |column: &mut dyn Iterator<Item = u64>| columns::push(&mut bytes, column);
+        column(&mut all.iter().map(|one| one.born));
+        // A request that failed is freed at once.
+        let ends = |one: &Allocation, event: u64| if one.failed { one.born } else { event.min(end) };
+        column(&mut all.iter().map(|one| ends(one, one.freed)));
+        let released = all.iter().zip(&self.segments.released);
+        column(&mut released.map(|(one, event)| ends(one, *event)));
+        column(&mut all.iter().map(|one| one.addr.0));
+        column(&mut all.iter().map(|one| one.bytes));
+        column(&mut all.iter().map(|one| one.block));
+        column(&mut all.iter().map(|one| one.tag.into()));
+        column(&mut self.sources.of.iter().map(|&one| one.into()));
         let stacks = (0..all.len()).map(|index| self.evidence.stack_of(index));
-        columns::push(
-            &mut bytes,
-            stacks.map(|id| id.map_or(0, |id| u64::from(id.0) + 1)),
-        );
+        column(&mut stacks.map(|id| id.map_or(0, |id| u64::from(id.0) + 1)));
 
         let changes = &self.segments.changes;
         let mut column = |of: &dyn Fn(&SegmentChange) -> u64| {

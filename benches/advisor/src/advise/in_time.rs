@@ -301,16 +301,14 @@ fn answer(
     if lines.filter(|line| line.trim() != "…").count() > MOST_LINES {
         return None;
     }
-    let follows = simulator.following(&trial.schedule);
-    let mut tried = TriedSettings::observed(None, &trial.conf, trial.figures, follows).ok()?;
-    let minimum = follows.minimum(PYTORCH, &trial.conf, tried.with_room.peak_reserved_bytes);
-    tried.minimum = MinimumMemory::Exactly(minimum.ok()?);
     let change = Change {
         schedule: Some(&trial.schedule),
         first: None,
     };
-    let stability = worth(request, search, constant, (&tried, change), simulator)?;
-    let (then, now) = (Figures::of(&tried), Figures::of(constant));
+    let follows = simulator.following(&trial.schedule);
+    let trial_of = (&*trial.conf, trial.figures, change);
+    let (then, stability) = examined(request, search, constant, trial_of, follows)?;
+    let now = Figures::of(constant);
     let is_set = trial.conf == request.present;
     let unit = Unit::of(simulator.demand.lower_bound_bytes);
     Some(InTime {
@@ -326,14 +324,30 @@ fn answer(
     })
 }
 
-/// How far what a program does otherwise holds for the next run, if it is worth a change; of no copies, nothing is known.
+/// The costs of a program that does something otherwise, whose figures on the device are known, and how far they hold for the
+/// next run, if it is worth a change; of no copies, nothing is known.
+fn examined(
+    request: &AdviceRequest<'_>,
+    search: &Search<'_>,
+    constant: &TriedSettings,
+    (conf, figures, change): (&str, RunFigures, Change<'_>),
+    simulator: Simulator<'_>,
+) -> Option<(Figures, Option<Stability>)> {
+    let mut tried = TriedSettings::observed(None, conf, figures, simulator).ok()?;
+    let minimum = simulator.minimum(PYTORCH, conf, tried.with_room.peak_reserved_bytes);
+    tried.minimum = MinimumMemory::Exactly(minimum.ok()?);
+    let stability = worth(request, search, constant, (&tried, change), simulator.deadline)?;
+    Some((Figures::of(&tried), stability))
+}
+
+/// How far that holds.
 #[allow(clippy::option_option)]
 fn worth(
     request: &AdviceRequest<'_>,
     search: &Search<'_>,
     constant: &TriedSettings,
     (tried, change): (&TriedSettings, Change<'_>),
-    simulator: Simulator<'_>,
+    deadline: Deadline,
 ) -> Option<Option<Stability>> {
     let aim = request.aim;
     let compared = |now: &TriedSettings, then: &TriedSettings, change| {
@@ -347,8 +361,7 @@ fn worth(
                 None => tried.with_room.peak_reserved_bytes,
             },
         });
-        let (copies, deadline) = (request.copies, simulator.deadline);
-        stability::compare(search.simulator, now, then, copies, deadline)
+        stability::compare(search.simulator, now, then, request.copies, deadline)
     };
     let against = |other| compared(other, tried, change);
     let usual_ns = preference::usual_ns(&search.tried, constant);
@@ -361,7 +374,7 @@ fn worth(
         return None;
     }
     let stability = against(constant);
-    let lower_bound = simulator.demand.lower_bound_bytes;
+    let lower_bound = search.simulator.demand.lower_bound_bytes;
     let worth = Worth::of(aim, constant, tried, lower_bound, stability.as_ref());
     let is_untested = request.copies > 0 && constant.fits() && stability.is_none();
     if worth != Worth::Change || is_untested {

@@ -188,8 +188,7 @@ pub(super) fn compare(
         let better = pairs.filter(|(present, other)| figure(other) < figure(present));
         better.count() as u64
     };
-    let presents: Vec<CopyFigures> = copies.iter().map(|(present, _)| *present).collect();
-    let others: Vec<CopyFigures> = copies.iter().map(|(_, other)| *other).collect();
+    let (presents, others): (Vec<_>, Vec<_>) = copies.iter().copied().unzip();
     let gain = |figure: fn(&CopyFigures) -> u64| {
         let gains = copies.iter().map(|(present, other)| {
             let gain = figure(present) as f64 - figure(other) as f64;

@@ -244,14 +244,7 @@ fn plain(announced: &str) -> &str {
 fn called(evidence: &Evidence<'_>, label: Label, frame: &Frame) -> String {
     let passes = |request: &usize| evidence.stacks.path(*request).contains(&label);
     let request = (0..evidence.log.allocations.len()).find(passes);
-    let stacks = evidence
-        .subject
-        .recording
-        .map(|recording| &recording.stacks);
-    let stack = request.and_then(|request| {
-        let id = evidence.stack_of(request)?;
-        stacks?.get(id.0 as usize)
-    });
+    let stack = request.and_then(|request| evidence.stack(request));
     let inner = stack.map_or(&[][..], |stack| &stack.frames);
     let inner = inner
         .iter()

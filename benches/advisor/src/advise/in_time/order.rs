@@ -13,11 +13,11 @@ use coalesce_workloads::created_first::created_first;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Bar, Figures, InTime, worth};
+use super::{Bar, Figures, InTime, examined};
 use crate::advise::preference::NEAR;
 use crate::advise::request::AdviceRequest;
-use crate::advise::search::{MinimumMemory, PRESENT, Search, TriedSettings};
-use crate::advise::simulator::{PYTORCH, RunFigures, Simulator};
+use crate::advise::search::{PRESENT, Search, TriedSettings};
+use crate::advise::simulator::{RunFigures, Simulator};
 use crate::advise::stability::{Change, Stability};
 use crate::diagnose::Evidence;
 use crate::holders::{Category, Holders};
@@ -142,16 +142,13 @@ fn answer(
 ) -> Option<InOrder> {
     let moved = created_first(simulator.workload, &first.ids);
     let on_moved = simulator.with(&moved).ok()?;
-    let mut tried = TriedSettings::observed(None, &constant.conf, figures, on_moved).ok()?;
-    let reserved = tried.with_room.peak_reserved_bytes;
-    let minimum = on_moved.minimum(PYTORCH, &constant.conf, reserved);
-    tried.minimum = MinimumMemory::Exactly(minimum.ok()?);
     let change = Change {
         schedule: None,
         first: Some(&first.ids),
     };
-    let stability = worth(request, search, constant, (&tried, change), simulator)?;
-    let (then, now) = (Figures::of(&tried), Figures::of(constant));
+    let trial = (&*constant.conf, figures, change);
+    let (then, stability) = examined(request, search, constant, trial, on_moved)?;
+    let now = Figures::of(constant);
     Some(InOrder {
         sentences: sentences(
             first,

@@ -1,9 +1,7 @@
 //! What is worth trying in programs as text, and the Python of it: `cases/`.
 
-use std::path::Path;
 
 use coalesce_alloc::release::v2;
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::cases;
 
@@ -36,7 +34,6 @@ fn remedies_of_programs() {
 /// What could come first, and the answer for all devices on which the program completes.
 #[test]
 fn orders_of_programs() {
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     cases::check("src/advise/in_time/cases/orders.txt", |program| {
         case::gather(program, |evidence| {
             let lasting = order::lasting(evidence, &Holders::of(evidence), |_| false);
@@ -45,7 +42,7 @@ fn orders_of_programs() {
                 aim: Aim::Reserved,
                 schedules: true,
                 copies: 4,
-                ..request(&workload, &profile)
+                ..request(&workload)
             });
             let in_order = advice.unwrap().in_order;
             let sentences = in_order.map_or("no gain".to_owned(), |it| it.sentences.join("\n"));

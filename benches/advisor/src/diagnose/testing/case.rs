@@ -32,6 +32,7 @@
 //! If a line begins with `in`, the requests outside of such lines are recorded without Python frames. `CALL` is the frame of
 //! PyTorch that calls a module.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ pub fn gather<T>(case: &str, look: impl Fn(&Evidence<'_>) -> T) -> T {
             .iter()
             .any(|word| line.trim_start().starts_with(word))
     }) {
-        record_stacks(&lines, &mut recording);
+        record(&lines, &mut recording);
     }
     let recording = (!recording.entries.is_empty()).then_some(&recording);
     let program = |program: &mut Program<'_>| Run::default().lines(&lines, program, "");
@@ -91,35 +92,43 @@ fn recorded(entry: &str) -> TraceEntry {
     }
 }
 
-/// Records the requests of a program with their stacks.
-fn record_stacks(lines: &[&str], recording: &mut Recording) {
-    let mut sizes = Vec::new();
+/// Records what a program requests and frees, at the number of the entry as its time, with stacks, notes and annotations.
+fn record(lines: &[&str], recording: &mut Recording) {
+    let ops = RefCell::new(Vec::new());
     let mut sink = |op: Op<'_>| {
-        if let Op::Malloc { bytes, .. } = op {
-            sizes.push(bytes);
+        match op {
+            Op::Malloc { bytes, .. } => ops.borrow_mut().push(Some(bytes)),
+            Op::Free { .. } => ops.borrow_mut().push(None),
+            _ => {}
         }
         Ok(Answer::Done)
     };
-    let mut run = Run::default();
+    let mut run = Run {
+        recorded: Some(&ops),
+        ..Run::default()
+    };
     run.lines(lines, &mut Program::new(&mut sink), "");
-    recording.stacks.push(Stack::default());
+    let mut requests = run.requests.into_iter();
     recording.annotations = run.annotations;
-    for (index, ((stack, note), bytes)) in run.stacks.iter().zip(sizes).enumerate() {
+    recording.stacks.push(Stack::default());
+    for (index, op) in ops.take().into_iter().enumerate() {
+        let (action, size) = op.map_or((Action::FreeCompleted, 0), |bytes| (Action::Alloc, bytes));
         recording.entries.push(TraceEntry {
+            action,
+            addr: DeviceAddr(0),
+            size,
+            stream: StreamId::DEFAULT,
             time_us: index as u64,
-            ..recorded(&format!("alloc, {bytes} bytes"))
         });
-        let note = Some(*note).filter(|note| !note.is_empty());
-        recording
-            .entry_labels
-            .extend(note.map(|note| (index, note.to_owned())));
+        let (stack, note) = op.and_then(|_| requests.next()).unwrap_or_default();
+        if !note.is_empty() {
+            recording.entry_labels.insert(index, note.to_owned());
+        }
         let frames = stack.rsplit(" > ").filter_map(frame).collect();
         let stack = Stack { frames };
         let known = recording.stacks.iter().position(|other| *other == stack);
         let id = known.unwrap_or(recording.stacks.len());
-        if known.is_none() {
-            recording.stacks.push(stack);
-        }
+        recording.stacks.extend(known.is_none().then_some(stack));
         recording.entry_stacks.push(StackId(id as u32));
     }
 }
@@ -140,11 +149,12 @@ fn frame(text: &str) -> Option<Arc<Frame>> {
 #[derive(Default)]
 struct Run<'a> {
     lists: BTreeMap<&'a str, Vec<Tensor>>,
-    /// The frames of each request, outermost first, and the note.
-    stacks: Vec<(String, &'a str)>,
-    /// At the numbers of the requests as times.
+    /// The bytes of each request, and nothing for a free, if they are recorded.
+    recorded: Option<&'a RefCell<Vec<Option<u64>>>>,
+    /// The frames of each request, outermost first, and the note; empty for none.
+    requests: Vec<(String, &'a str)>,
     annotations: Vec<Annotation>,
-    /// What is noted at each request; empty for nothing.
+    /// The note of the next requests.
     note: &'a str,
 }
 
@@ -204,11 +214,13 @@ impl<'a> Run<'a> {
 
     /// An annotation begins or ends.
     fn annotate(&mut self, name: Option<&str>, is_start: bool) {
-        self.annotations.extend(name.map(|name| Annotation {
-            name: name.to_owned(),
-            is_start,
-            time_us: self.stacks.len() as u64,
-        }));
+        if let (Some(name), Some(recorded)) = (name, self.recorded) {
+            self.annotations.push(Annotation {
+                name: name.to_owned(),
+                is_start,
+                time_us: recorded.borrow().len() as u64,
+            });
+        }
     }
 
     fn statement(&mut self, statement: &'a str, program: &mut Program<'_>, stack: &str) {
@@ -232,7 +244,7 @@ impl<'a> Run<'a> {
         }
         let appended = operands.strip_prefix("+= ");
         let (sizes, tag) = sizes(appended.unwrap_or(operands));
-        let sizes = sizes.inspect(|_| self.stacks.push((stack.to_owned(), self.note)));
+        let sizes = sizes.inspect(|_| self.requests.push((stack.to_owned(), self.note)));
         if verb == "brief" {
             return sizes.for_each(|bytes| {
                 let brief = program.alloc_on(stream, bytes, tag);

@@ -39,7 +39,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let (index, request) = evidence.log.first_request_from(evidence.peak.event)?;
     let unit = Unit::of(peak.reserved);
     Some(Finding {
-        rule: "fragmentation",
         headline: format!(
             "{AT_PEAK}, {} was free in pieces that could not serve the request",
             amount(lost)
@@ -59,5 +58,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(expandable),
         bytes: improvement.saved,
         stacks: evidence.call_sites([(index, request.bytes)]),
+        ..Finding::default()
     })
 }

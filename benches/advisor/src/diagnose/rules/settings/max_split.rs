@@ -29,7 +29,6 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let oversize = evidence.peak.free_blocks().filter(|&block| block >= limit);
     Some(Finding {
-        rule: "max_split",
         headline: format!("max_split_size_mb costs {}", amount(improvement.saved)),
         evidence: vec![
             format!(
@@ -42,7 +41,7 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: format!("Raise or remove max_split_size_mb. {SEE_ADVISE}"),
         conf: Some(without),
         bytes: improvement.saved,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 
@@ -65,7 +64,6 @@ pub fn boundary(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|(_, a)| is_below(a) && a.taken >= limit);
     let (taken, higher, improvement) = with_higher_limit(evidence, limit, caught)?;
     Some(Finding {
-        rule: "max_split_boundary",
         headline: format!(
             "{} just below max_split_size_mb take {} from the device, which they cannot reuse",
             count(taken.len() as u64, "request"),
@@ -83,6 +81,7 @@ pub fn boundary(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(higher),
         bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
+        ..Finding::default()
     })
 }
 
@@ -105,7 +104,6 @@ pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|(_, a)| a.taken > 0 && shares(a.bytes));
     let (taken, higher, improvement) = with_higher_limit(evidence, limit, taking)?;
     Some(Finding {
-        rule: "max_split_segment",
         headline: format!(
             "max_split_size_mb equals the segment size, {}: free segments of that size serve no smaller request",
             amount(limit)
@@ -121,6 +119,7 @@ pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(higher),
         bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
+        ..Finding::default()
     })
 }
 
@@ -152,7 +151,6 @@ pub fn at_run_time(evidence: &Evidence<'_>) -> Option<Finding> {
     let lost: u64 = parts.iter().map(|(entry, whole)| whole - entry.size).sum();
     let (first, whole) = parts.first()?;
     Some(Finding {
-        rule: "max_split_at_run_time",
         headline: format!(
             "{} returned in part while the rest, {}, was in use: its tensors lost their memory",
             match parts.len() {
@@ -171,9 +169,8 @@ pub fn at_run_time(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Fix max_split_size_mb and expandable_segments in PYTORCH_CUDA_ALLOC_CONF before the first \
                  allocation; do not change them with torch.cuda.memory._set_allocator_settings"
             .to_owned(),
-        conf: None,
         bytes: lost,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 
@@ -191,7 +188,6 @@ pub fn expandable(evidence: &Evidence<'_>) -> Option<Finding> {
     let without = evidence.conf_without(KEY);
     let improvement = Improvement::of(evidence, &without)?;
     Some(Finding {
-        rule: "max_split_expandable",
         headline: format!(
             "max_split_size_mb makes expandable segments grow by {}",
             amount(improvement.saved)
@@ -206,7 +202,7 @@ pub fn expandable(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: format!("Remove max_split_size_mb. {SEE_ADVISE}"),
         conf: Some(without),
         bytes: improvement.saved,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 

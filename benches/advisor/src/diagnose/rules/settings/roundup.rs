@@ -33,7 +33,6 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
     let without = evidence.conf_without(KEY);
     let improvement = Improvement::of(evidence, &without)?;
     Some(Finding {
-        rule: "roundup",
         headline: format!(
             "roundup_power2_divisions costs {}",
             amount(improvement.saved)
@@ -49,6 +48,7 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(without),
         bytes: improvement.saved,
         stacks: evidence.call_sites(rounded),
+        ..Finding::default()
     })
 }
 
@@ -87,7 +87,6 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
     let labels: Vec<String> = labels.iter().map(u64::to_string).collect();
     let largest = gaps.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
     Some(Finding {
-        rule: "roundup_gaps",
         headline: format!(
             "roundup_power2_divisions does not round {} of the requested memory",
             percent_of(unrounded, requested)
@@ -106,8 +105,8 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
                  roundup_power2_divisions:[256:8,512:4,1024:4,>:2]; the first element also applies to all \
                  smaller sizes"
             .to_owned(),
-        conf: None,
         bytes: 0,
         stacks: evidence.call_sites(gaps),
+        ..Finding::default()
     })
 }
