@@ -4,7 +4,6 @@
 //! `INSTA_UPDATE=always cargo test -p coalesce-advisor --lib invented` writes the answers anew; read the difference
 //! before it is committed.
 
-
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_workloads::cached::Cached;

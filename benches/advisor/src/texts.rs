@@ -240,7 +240,9 @@ impl Explanation {
         let situations: BTreeSet<Situation> = failures.map(|failure| failure.situation).collect();
         let number = count(self.failures.len() as u64, "failed request");
         let reasons = match situations.len() {
-            1 => "all for this reason. The ranks run with the same settings, so one change serves all.",
+            1 => {
+                "all for this reason. The ranks run with the same settings, so one change serves all."
+            }
             _ => "for different reasons. What helps one rank need not help another.",
         };
         format!("Together: {number}, {reasons}")

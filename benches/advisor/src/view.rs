@@ -107,7 +107,8 @@ impl<'a> View<'a> {
         let mut column = |column: &mut dyn Iterator<Item = u64>| columns::push(&mut bytes, column);
         column(&mut all.iter().map(|one| one.born));
         // A request that failed is freed at once.
-        let ends = |one: &Allocation, event: u64| if one.failed { one.born } else { event.min(end) };
+        let ends =
+            |one: &Allocation, event: u64| if one.failed { one.born } else { event.min(end) };
         column(&mut all.iter().map(|one| ends(one, one.freed)));
         let released = all.iter().zip(&self.segments.released);
         column(&mut released.map(|(one, event)| ends(one, *event)));

@@ -336,7 +336,13 @@ fn examined(
     let mut tried = TriedSettings::observed(None, conf, figures, simulator).ok()?;
     let minimum = simulator.minimum(PYTORCH, conf, tried.with_room.peak_reserved_bytes);
     tried.minimum = MinimumMemory::Exactly(minimum.ok()?);
-    let stability = worth(request, search, constant, (&tried, change), simulator.deadline)?;
+    let stability = worth(
+        request,
+        search,
+        constant,
+        (&tried, change),
+        simulator.deadline,
+    )?;
     Some((Figures::of(&tried), stability))
 }
 

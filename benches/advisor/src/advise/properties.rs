@@ -1,6 +1,5 @@
 //! What holds for the advice on any program.
 
-
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::written::program;
@@ -28,7 +27,7 @@ impl Program {
             }
         });
         let workload = Cached::of(&rounds).unwrap();
-            let advice = advise(&AdviceRequest {
+        let advice = advise(&AdviceRequest {
             conditions: ReplayConditions::on(mib * MIB),
             aim,
             present,

@@ -68,7 +68,11 @@ impl Candidates {
         let change = |phase: &Phase, conf: &String, comes_back: bool| {
             let then = comes_back.then(|| super::remedy::back(conf, base));
             let conf = conf.clone();
-            let times = if comes_back { Times::Every(1) } else { Times::First };
+            let times = if comes_back {
+                Times::Every(1)
+            } else {
+                Times::First
+            };
             remedy(phase, Act::Settings { conf, then }, times)
         };
         let all = self.phases.iter().filter(|_| self.phases.len() > 1);

@@ -1,6 +1,5 @@
 //! What is worth trying in programs as text, and the Python of it: `cases/`.
 
-
 use coalesce_alloc::release::v2;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::cases;

@@ -1,4 +1,3 @@
-
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::cases;
 use coalesce_workloads::conditions::ReplayConditions;

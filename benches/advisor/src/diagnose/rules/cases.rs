@@ -10,7 +10,9 @@ use crate::diagnose::text;
 fn the_cases_of_each_rule() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/diagnose/rules/cases");
     for (name, rule) in RULES {
-        cases::check(format!("{folder}/{name}.txt"), |case| find(name, *rule, case));
+        cases::check(format!("{folder}/{name}.txt"), |case| {
+            find(name, *rule, case)
+        });
     }
 }
 

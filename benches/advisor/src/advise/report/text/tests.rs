@@ -1,4 +1,3 @@
-
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
