@@ -6,6 +6,8 @@
 //!   `torch.profiler.record_function`, of which PyTorch makes some itself, such as `Optimizer.step#AdamW.step`.
 //! - **Steps**, if any were recognised: what comes before, within and after them.
 
+use std::collections::HashMap;
+
 use coalesce_workloads::formats::snapshot::Frame;
 use coalesce_workloads::formats::snapshot::origin::Owner;
 
@@ -14,6 +16,9 @@ use crate::diagnose::Evidence;
 
 /// What a request belongs to at a level: the number of a frame or of a name.
 pub(super) type Label = u32;
+
+/// Annotations are nested no deeper; a recording may lack their ends.
+const DEEPEST: usize = 8;
 
 /// What each request belongs to.
 pub(super) struct Told<'e> {
@@ -80,14 +85,15 @@ impl<'e> Told<'e> {
         });
         // What precedes the first mark belongs to it.
         let mut mark = marked.unwrap_or("elsewhere");
-        let mut names = vec![mark];
+        let (mut names, mut numbers) = (vec![mark], HashMap::from([(mark, 0)]));
         let (mut note, mut open) = (None, Vec::new());
         let mut changes = vec![(0, vec![0])];
         for (request, one) in all {
             match one {
                 Announcement::Mark(name) => mark = name,
                 Announcement::Note(name) => note = name,
-                Announcement::Begin(name) => open.push(name),
+                Announcement::Begin(name) if open.len() < DEEPEST => open.push(name),
+                Announcement::Begin(_) => {}
                 Announcement::End(name) => {
                     if let Some(last) = open.iter().rposition(|one| *one == name) {
                         open.remove(last);
@@ -96,10 +102,10 @@ impl<'e> Told<'e> {
             }
             let path = [mark, note.unwrap_or(mark)].into_iter().chain(open.clone());
             let labels = path.map(|name| {
-                let known = names.iter().position(|known| *known == name);
-                let label = known.unwrap_or(names.len());
-                names.extend(known.is_none().then_some(name));
-                u32::try_from(label).unwrap_or(u32::MAX)
+                *numbers.entry(name).or_insert_with(|| {
+                    names.push(name);
+                    names.len() as Label - 1
+                })
             });
             changes.push((request, labels.collect()));
         }

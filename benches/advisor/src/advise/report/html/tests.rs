@@ -1,8 +1,6 @@
 use std::io::Read;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use coalesce_alloc::printable::is_unprintable;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
