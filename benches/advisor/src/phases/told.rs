@@ -161,12 +161,13 @@ impl<'e> Told<'e> {
         let nearly = |part: usize, all: usize| 10 * part >= 9 * all;
         let mut parts = vec![None; phases.len()];
         let mut wholes = parts.clone();
-        // Marks are no names of parts: most number steps.
         for level in (1..self.levels).rev() {
-            let all = 0..self.evidence.log.allocations.len();
-            let labels: Vec<Label> = all
-                .map(|request| self.label(request, level).unwrap_or(0))
-                .collect();
+            let labels = (0..self.evidence.log.allocations.len()).map(|request| {
+                let [mark, label] = [0, level].map(|level| self.label(request, level));
+                // Marks are no names of parts: most number steps.
+                label.filter(|_| label != mark).unwrap_or(0)
+            });
+            let labels: Vec<Label> = labels.collect();
             let count = |labels: &mut dyn Iterator<Item = Label>, label| {
                 labels.filter(|one| *one == label).count()
             };
