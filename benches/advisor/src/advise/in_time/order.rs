@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coalesce_alloc::pytorch::size::SMALL_LIMIT;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::text::{Unit, count};
+use coalesce_bench::text::{Unit, count, quoted};
 use coalesce_workloads::created_first::created_first;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -21,7 +21,6 @@ use crate::advise::simulator::{RunFigures, Simulator};
 use crate::advise::stability::{Change, Stability};
 use crate::diagnose::Evidence;
 use crate::holders::{Category, Holders};
-use crate::settings_string::label;
 
 /// Another order of creation that is better than the best constant settings.
 #[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
@@ -181,7 +180,7 @@ fn sentences(first: &Lasting, then: &Figures, now: &Figures, unit: Unit) -> Vec<
         count(first.ids.len() as u64, "tensor"),
         unit.amount(first.bytes),
         held(then),
-        label(&then.conf)
+        quoted(&then.conf)
     );
     let how = match first.category {
         Some(Category::OptimizerState) => {
