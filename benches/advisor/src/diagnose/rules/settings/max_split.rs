@@ -28,20 +28,15 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let oversize = evidence.peak.free_blocks().filter(|&block| block >= limit);
+    let headline = format!("max_split_size_mb costs {}", amount(improvement.saved));
+    let fact = format!(
+        "{AT_PEAK}, {} was free in blocks of at least {}, which serve no smaller request",
+        amount(oversize.sum()),
+        amount(limit)
+    );
     Some(Finding {
-        headline: format!("max_split_size_mb costs {}", amount(improvement.saved)),
-        evidence: vec![
-            format!(
-                "{AT_PEAK}, {} was free in blocks of at least {}, which serve no smaller request",
-                amount(oversize.sum()),
-                amount(limit)
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("Raise or remove max_split_size_mb. {SEE_ADVISE}"),
-        conf: Some(without),
-        bytes: improvement.saved,
-        ..Finding::default()
+        ..improvement.finding(without, headline, fact)
     })
 }
 
@@ -63,25 +58,19 @@ pub fn boundary(evidence: &Evidence<'_>) -> Option<Finding> {
         .allocations()
         .filter(|(_, a)| is_below(a) && a.taken >= limit);
     let (taken, higher, improvement) = with_higher_limit(evidence, limit, caught)?;
+    let headline = format!(
+        "{} just below max_split_size_mb take {} from the device, which they cannot reuse",
+        count(taken.len() as u64, "request"),
+        amount(total(&taken))
+    );
+    let fact = format!(
+        "The requests are smaller than {}, but their segments are not: once free, these serve only larger requests",
+        amount(limit)
+    );
     Some(Finding {
-        headline: format!(
-            "{} just below max_split_size_mb take {} from the device, which they cannot reuse",
-            count(taken.len() as u64, "request"),
-            amount(total(&taken))
-        ),
-        evidence: vec![
-            format!(
-                "The requests are smaller than {}, but their segments are not: once free, these serve only \
-                 larger requests",
-                amount(limit)
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("A limit 2 MiB higher avoids this. {SEE_ADVISE}"),
-        conf: Some(higher),
-        bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
-        ..Finding::default()
+        ..improvement.finding(higher, headline, fact)
     })
 }
 
@@ -103,23 +92,16 @@ pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
         .allocations()
         .filter(|(_, a)| a.taken > 0 && shares(a.bytes));
     let (taken, higher, improvement) = with_higher_limit(evidence, limit, taking)?;
+    let headline = format!(
+        "max_split_size_mb equals the segment size, {}: free segments of that size serve no smaller request",
+        amount(limit)
+    );
+    let requests = count(taken.len() as u64, "request");
+    let fact = format!("{requests} of 1 to 10 MiB each took a new segment");
     Some(Finding {
-        headline: format!(
-            "max_split_size_mb equals the segment size, {}: free segments of that size serve no smaller request",
-            amount(limit)
-        ),
-        evidence: vec![
-            format!(
-                "{} of 1 to 10 MiB each took a new segment",
-                count(taken.len() as u64, "request")
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("A limit 2 MiB higher avoids this. {SEE_ADVISE}"),
-        conf: Some(higher),
-        bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
-        ..Finding::default()
+        ..improvement.finding(higher, headline, fact)
     })
 }
 
@@ -187,22 +169,13 @@ pub fn expandable(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let without = evidence.conf_without(KEY);
     let improvement = Improvement::of(evidence, &without)?;
+    let saved = amount(improvement.saved);
+    let headline = format!("max_split_size_mb makes expandable segments grow by {saved}");
+    let limit = amount(limit);
+    let fact = format!("Free ranges of at least {limit} serve no smaller request");
     Some(Finding {
-        headline: format!(
-            "max_split_size_mb makes expandable segments grow by {}",
-            amount(improvement.saved)
-        ),
-        evidence: vec![
-            format!(
-                "Free ranges of at least {} serve no smaller request",
-                amount(limit)
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("Remove max_split_size_mb. {SEE_ADVISE}"),
-        conf: Some(without),
-        bytes: improvement.saved,
-        ..Finding::default()
+        ..improvement.finding(without, headline, fact)
     })
 }
 

@@ -32,23 +32,14 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let without = evidence.conf_without(KEY);
     let improvement = Improvement::of(evidence, &without)?;
+    let saved = amount(improvement.saved);
+    let headline = format!("roundup_power2_divisions costs {saved}");
+    let lost = amount(total(&rounded));
+    let fact = format!("{AT_PEAK}, {lost} was lost to rounding");
     Some(Finding {
-        headline: format!(
-            "roundup_power2_divisions costs {}",
-            amount(improvement.saved)
-        ),
-        evidence: vec![
-            format!(
-                "{AT_PEAK}, {} was lost to rounding",
-                amount(total(&rounded))
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("Use more divisions, or remove the setting. {SEE_ADVISE}"),
-        conf: Some(without),
-        bytes: improvement.saved,
         stacks: evidence.call_sites(rounded),
-        ..Finding::default()
+        ..improvement.finding(without, headline, fact)
     })
 }
 
