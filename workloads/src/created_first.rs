@@ -27,11 +27,15 @@ mod tests {
         let program = Cached::of(&listed("program", ops)).unwrap();
         let mut found = Vec::new();
         let mut note = |op: Op<'_>| {
-            let Op::Malloc { id, .. } | Op::Free { id } = op else { unreachable!() };
+            let (Op::Malloc { id, .. } | Op::Free { id }) = op else {
+                unreachable!()
+            };
             found.push(id);
             Ok(Answer::Done)
         };
-        created_first(&program, &BTreeSet::from([3, 1])).emit(&mut note).unwrap();
+        created_first(&program, &BTreeSet::from([3, 1]))
+            .emit(&mut note)
+            .unwrap();
         assert_eq!(found, [1, 3, 0, 0, 2]);
     }
 }

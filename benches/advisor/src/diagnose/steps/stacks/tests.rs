@@ -23,13 +23,18 @@ fn paths_of_stacks() {
         let stack = Stack { frames };
         let outline = Outline::of(&stack);
         let path: Vec<&str> = path(&stack).map(|frame| &*frame.name).collect();
+        let path = if path.is_empty() {
+            "none".to_owned()
+        } else {
+            path.join(" ")
+        };
         let does = [
             (outline.calls_module, ", calls a module"),
             (outline.is_backward, ", of a backward pass"),
             (outline.is_update, ", updates"),
         ];
         let does = does.into_iter().filter(|(does, _)| *does);
-        path.join(" ") + &does.map(|(_, what)| what).collect::<String>()
+        path + &does.map(|(_, what)| what).collect::<String>()
     });
 }
 
