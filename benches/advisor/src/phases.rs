@@ -1,7 +1,7 @@
 //! Divides a program into its phases: loading, steps, evaluation, generation and others, with the names that the
 //! program gives them.
 //!
-//! Something [tells](told) what each request belongs to, from the outside in: its call stack, what the program announces, or
+//! Something (`told.rs`) tells what each request belongs to, from the outside in: its call stack, what the program announces, or
 //! else its steps. At the outermost level that distinguishes several, requests of one, one after another, are one *time* of a
 //! phase. A phase that lasts for most of the program is divided further. What matters little belongs to the phase before it.
 
