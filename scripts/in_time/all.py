@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints for which recordings a schedule is better than the best constant settings, as Markdown.
+"""Prints for which recordings a schedule, or another order of creation, is better than the best
+constant settings, as Markdown.
 
 all.py COALESCE [--time-limit SECONDS] RECORDING...
 """
@@ -21,6 +22,7 @@ args = parser.parse_args()
 print("| recording | requested | constant settings | held | schedule | held |")
 print("|---|---:|---|---:|---|---:|")
 asked = answered = found = 0
+orders = []
 for recording in args.recordings:
     command = [args.coalesce, "advise", recording, "--json", "--time-limit", args.time_limit]
     if args.not_throughout:
@@ -34,6 +36,16 @@ for recording in args.recordings:
         # It has no history, or no recording can be replayed: there is nothing to search.
         continue
     answered += 1
+    in_order = advice.get("in_order")
+    if in_order:
+        held = [
+            in_order[key]["on_device"]["peak_reserved_bytes"] // MIB
+            for key in ("constant", "with_order")
+        ]
+        first = f"{in_order['category'] or 'all'}, {in_order['bytes'] // MIB}"
+        conf = in_order["constant"]["conf"] or "(defaults)"
+        orders.append([pathlib.Path(recording).name, requested // MIB, f"`{conf}`", held[0]])
+        orders[-1] += [first, held[1]]
     in_time = advice.get("in_time")
     if in_time is None:
         continue
@@ -54,4 +66,8 @@ for recording in args.recordings:
         schedule,
     ]
     print("| " + " | ".join(cells + [f"{held[1] // MIB}"]) + " |", flush=True)
-print(f"\n{found} of {answered} recordings that can be replayed ({asked} files); MiB.")
+print("\n| recording | requested | constant settings | held | created first | held |")
+print("|---|---:|---|---:|---|---:|")
+for row in orders:
+    print("| " + " | ".join(map(str, row)) + " |")
+print(f"\n{found} and {len(orders)} of {answered} recordings that can be replayed ({asked} files); MiB.")

@@ -2,17 +2,20 @@
 """Records each program, lets advise look for a schedule, follows it, and compares what was held
 with what was said.
 
-    check.py COALESCE [PYTHON]
- PYTHON runs CUDA code: on a GPU, or on the simulated one of scripts/conformance/setup-torch.sh.
-Prints the table in README.md, and writes what each run printed to runs.jsonl. Fails if a schedule
-does not hold what advise says, to the byte.
+    check.py [--record] COALESCE [PYTHON]
+
+PYTHON runs CUDA code: on a GPU, or on the simulated one of scripts/conformance/setup-torch.sh.
+Prints the table in README.md. Fails if a schedule does not hold what advise says, to the byte, or
+if a run prints something else than is recorded in runs.jsonl; with --record, writes that file.
 """
 
+import argparse
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = ["load_then_serve", "rl_offload", "rl_in_turns", "stashed_tables", "graph_pool"]
@@ -35,7 +38,12 @@ def advise(coalesce, snapshot, out, *arguments):
 
 
 def main():
-    coalesce, python = sys.argv[1], (sys.argv[2:] or [sys.executable])[0]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="write runs.jsonl")
+    parser.add_argument("coalesce")
+    parser.add_argument("python", nargs="?", default=sys.executable)
+    args = parser.parse_args()
+    coalesce, python = args.coalesce, args.python
     runs, wrong = [], []
     print("| program | as it is | the trick | settings alone | schedule | says | holds |")
     print("|---|---:|---:|---|---|---:|---:|")
@@ -77,7 +85,12 @@ def main():
                 "| " + " | ".join(map(str, [*cells, patch, said // MIB, held // MIB])) + " |",
                 flush=True,
             )
-    (HERE / "runs.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
+    recorded = HERE / "runs.jsonl"
+    if args.record:
+        recorded.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    known = map(json.loads, recorded.read_text().splitlines())
+    pairs = zip_longest(known, runs)
+    wrong += [f"recorded {before}, printed {now}" for before, now in pairs if before != now]
     sys.exit("\n".join(wrong) or None)
 
 

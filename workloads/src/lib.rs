@@ -54,6 +54,7 @@ pub mod catalog;
 pub mod clock;
 pub mod conditions;
 mod course;
+pub mod created_first;
 pub mod demand;
 pub mod families;
 pub mod formats;

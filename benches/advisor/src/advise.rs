@@ -23,7 +23,7 @@
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
 //! | `in_time.rs` | what the program could do at some of its lines |
-//! | `in_time/` | what is worth trying, and its Python |
+//! | `in_time/` | what is worth trying, and its Python; other orders of creation |
 //! | `job.rs` | one setting for all ranks of a job |
 //! | `report/` | the result as text and as an HTML page |
 
@@ -65,7 +65,7 @@ pub use self::answer::{Answer, AnswerKind, FailureCause, command};
 pub use self::check::RecordingCheck;
 pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;
-pub use self::in_time::InTime;
+pub use self::in_time::{InOrder, InTime};
 pub use self::job::{JobAdvice, RankNeeds, one_for_all};
 pub use self::opened::{Goal, Opened};
 pub use self::others::OtherPolicy;
@@ -83,7 +83,7 @@ use self::search::candidates::CandidateGenerator;
 use self::search::sizes::RequestSizes;
 use self::search::{PRESENT, Search};
 use self::simulator::Simulator;
-use self::stability::Known;
+use self::stability::{Change, Known};
 use crate::diagnose::{Evidence, Finding, Leak, diagnose, leak};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
@@ -202,6 +202,18 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     if can_fit && request.schedules && limits[0].has_passed() {
         skipped.push("schedules".to_owned());
     }
+    let in_order = (can_fit && request.schedules && leak.is_none())
+        .then(|| {
+            in_time::order::search(
+                request,
+                &search,
+                advised,
+                &candidates.lasting,
+                in_time.as_ref(),
+                limits[1],
+            )
+        })
+        .flatten();
     let mut remarks = [request.remarks, &remarks(request, &search, &skipped)].concat();
     remarks.extend(error);
     Ok(Advice {
@@ -225,6 +237,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         others,
         stability,
         in_time,
+        in_order,
         conditions: request.sources.to_vec(),
         coverage,
         remarks,
@@ -323,8 +336,9 @@ impl Explanation {
         let peak = || log.peak(&(0..log.end()), |level| level.requested);
         let event = failure.map(|failure| failure.event);
         let event = event.or_else(|| peak().map(|(event, _)| event));
-        self.holdings = Holders::of(&evidence).at(event.unwrap_or(0));
-        self.candidates = Candidates::of(&evidence);
+        let holders = Holders::of(&evidence);
+        self.holdings = holders.at(event.unwrap_or(0));
+        self.candidates = Candidates::of(&evidence, &holders);
         let findings = diagnose(&evidence).into_iter();
         self.findings = findings.map(Finding::in_advice).collect();
         let peak = evidence.measures.peak_requested_bytes;
@@ -396,7 +410,7 @@ fn stability_against(
         let tried = search.tried.get(index)?;
         Some(Known {
             conf: &tried.conf,
-            schedule: None,
+            change: Change::default(),
             minimum: tried.minimum.known()?,
         })
     };

@@ -35,7 +35,7 @@ const SEE_ADVISE: &str = "`coalesce advise` ranks these settings among others";
 const SEE_RANKING: &str = "The table of settings ranks these among others";
 
 /// A problem that a rule found. It explains; `advise` decides which settings are best.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct Finding {
     /// The name of the rule.
     pub rule: &'static str,
@@ -70,10 +70,12 @@ pub fn rules() -> impl Iterator<Item = &'static str> {
 /// All findings: out of memory first, then by bytes.
 #[must_use]
 pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let found = rules::RULES.iter().filter_map(|(name, rule)| {
-        let finding = rule(evidence);
-        debug_assert!(finding.as_ref().is_none_or(|found| found.rule == *name));
-        finding
+    let found = rules::RULES.iter().filter_map(|(name, find)| {
+        let finding = find(evidence)?;
+        Some(Finding {
+            rule: name,
+            ..finding
+        })
     });
     let mut findings: Vec<Finding> = found.collect();
     let order = |finding: &Finding| (finding.rule != rules::MOST_URGENT, Reverse(finding.bytes));

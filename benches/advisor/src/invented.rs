@@ -4,11 +4,8 @@
 //! `INSTA_UPDATE=always cargo test -p coalesce-advisor --lib invented` writes the answers anew; read the difference
 //! before it is committed.
 
-use std::path::Path;
-
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::{Program, Tensor};
@@ -263,7 +260,6 @@ fn compared(before: &Invented) -> anyhow::Result<String> {
 
 fn advised(invented: &Invented) -> anyhow::Result<String> {
     let workload = Cached::of(invented).unwrap();
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let mut rng = Rng::new(invented.seed + 2_000);
     let mut up_to = |mib: u64| {
         let bytes = rng.between(1, mib.max(1)) * MIB;
@@ -283,7 +279,7 @@ fn advised(invented: &Invented) -> anyhow::Result<String> {
             .map(|limit| limit + more),
         aim: Aim::ALL[invented.seed as usize % Aim::ALL.len()],
         copies: invented.seed % 3,
-        ..request(&workload, &profile)
+        ..request(&workload)
     })?;
     advice.search.seconds = 0.0;
     Ok(report::text::page(&advice))

@@ -1,28 +1,27 @@
 //! Divides a program into its phases: loading, steps, evaluation, generation and others, with the names that the
 //! program gives them.
 //!
-//! The call stacks show the line at which each request was under way in the outermost function that passes several
-//! lines. Requests at one line, one after another, are one *time* of a phase; the phase is called as the function that
-//! the line calls. A phase that lasts for most of the program is divided further. A line that matters little belongs to
-//! the phase before it. Requests without a stack, as of a backward pass, belong to what was under way.
-//!
-//! Without call stacks, the marks of the program tell its phases, or else its steps, if any were recognised.
+//! Something (`told.rs`) tells what each request belongs to, from the outside in: its call stack, what the program announces, or
+//! else its steps. At the outermost level that distinguishes several, requests of one, one after another, are one *time* of a
+//! phase. A phase that lasts for most of the program is divided further. What matters little belongs to the phase before it.
+
+mod told;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use coalesce_workloads::formats::snapshot::Frame;
-use coalesce_workloads::formats::snapshot::origin::Owner;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::told::{Label, Told};
 use crate::diagnose::Evidence;
 use crate::diagnose::steps::StepSource;
 
 /// A phase of a program.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Phase {
-    /// The function that it calls, the mark that begins it, or `steps`.
+    /// What the program announces that it does, or else the function that it calls; without either, `step`.
     pub name: String,
     /// Where the program calls it; none if no stack tells.
     pub line: Option<ProgramLine>,
@@ -48,9 +47,6 @@ const MOST: usize = 12;
 /// of its requests is as large.
 const LEAST: u64 = 50;
 
-/// What a request belongs to: the number of a frame, or of a mark.
-type Label = u32;
-
 /// Requests of one label without others between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Run {
@@ -61,46 +57,21 @@ struct Run {
 /// The phases of a program, in the order in which they begin. They have all requests, if there are any.
 #[must_use]
 pub fn phases(evidence: &Evidence<'_>) -> Vec<Phase> {
-    let requests = evidence.log.allocations.len();
-    let mut runs = of_stacks(evidence, 0..requests, 0);
-    let describe = |label| match evidence.stacks.frame(label) {
-        Some(frame) => (called(evidence, label, frame), Some(ProgramLine::of(frame))),
-        None => ("start".to_owned(), None),
-    };
+    let all = 0..evidence.log.allocations.len();
+    let announced = Told::announced(evidence);
+    let told = Told::by_stacks(evidence);
+    let runs = divided(evidence, &told, all.clone(), 0);
     if runs.len() > 1 {
-        return collected(evidence, &runs, describe);
+        let mut phases = collected(evidence, &runs, &told);
+        announced.name(&mut phases);
+        return phases;
     }
-    let names = names_of_marks(evidence);
-    let mark = |request: usize| {
-        let born = evidence.log.allocations.get(request).map(|a| a.born)?;
-        let name = step_name(&evidence.log.phase(born)?.tag);
-        let number = names.iter().position(|known| *known == name)?;
-        u32::try_from(number + 1).ok()
-    };
-    runs = significant(evidence, joined(0..requests, mark));
+    let runs = divided(evidence, &announced, all.clone(), 0);
     if runs.len() > 1 {
-        let name = |label: Label| names.get((label as usize).wrapping_sub(1)).copied();
-        return collected(evidence, &runs, |label| {
-            (name(label).unwrap_or("start").to_owned(), None)
-        });
+        return collected(evidence, &runs, &announced);
     }
-    let steps = evidence.steps.iter().flat_map(|steps| &steps.events);
-    let bounds = (
-        steps.clone().map(|step| step.start).min(),
-        steps.map(|step| step.end).max(),
-    );
-    let around = |request: usize| {
-        let born = evidence.log.allocations.get(request).map(|a| a.born)?;
-        let is_after = |bound: Option<u64>| u32::from(bound.is_some_and(|bound| born >= bound));
-        Some(is_after(bounds.0) + is_after(bounds.1))
-    };
-    collected(evidence, &joined(0..requests, around), |label| {
-        let name = match &evidence.steps {
-            Some(_) => ["before the steps", "step", "after the steps"].get(label as usize),
-            None => Some(&"program"),
-        };
-        (name.copied().unwrap_or_default().to_owned(), None)
-    })
+    let told = Told::by_steps(evidence);
+    collected(evidence, &divided(evidence, &told, all, 0), &told)
 }
 
 impl ProgramLine {
@@ -133,54 +104,31 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// The function that the line of a frame calls, or else the place of the line.
-fn called(evidence: &Evidence<'_>, label: Label, frame: &Frame) -> String {
-    let passes = |request: &usize| evidence.stacks.path(*request).contains(&label);
-    let request = (0..evidence.log.allocations.len()).find(passes);
-    let stacks = evidence
-        .subject
-        .recording
-        .map(|recording| &recording.stacks);
-    let stack = request.and_then(|request| {
-        let id = evidence.stack_of(request)?;
-        stacks?.get(id.0 as usize)
-    });
-    let inner = stack.map_or(&[][..], |stack| &stack.frames);
-    let inner = inner
-        .iter()
-        .rev()
-        .skip_while(|one| ***one != *frame)
-        .skip(1);
-    let mut named = inner.filter(|one| {
-        matches!(one.owner(), Owner::Program | Owner::Library) && !one.name.starts_with('<')
-    });
-    named
-        .next()
-        .map_or_else(|| frame.place(), |callee| callee.name.clone())
-}
-
-/// The runs of some requests by the lines of the outermost function that passes several, at `depth` or deeper in their
-/// stacks.
-fn of_stacks(evidence: &Evidence<'_>, requests: Range<usize>, depth: usize) -> Vec<Run> {
-    let stacks = &evidence.stacks;
-    let deepest = requests.clone().map(|r| stacks.path(r).len()).max();
-    for depth in depth..deepest.unwrap_or(0) {
-        let at = |request: usize| stacks.path(request).get(depth).copied();
-        let runs = significant(evidence, joined(requests.clone(), at));
+/// The runs of some requests at the outermost level, from `level` on, at which there are several.
+fn divided(
+    evidence: &Evidence<'_>,
+    told: &Told<'_>,
+    requests: Range<usize>,
+    level: usize,
+) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for level in level..told.levels {
+        let label = |request: usize| told.label(request, level);
+        runs = significant(evidence, joined(requests.clone(), label));
         if runs.len() > 1 {
             let divided = runs.into_iter().flat_map(|run| {
                 // A phase that comes again is no part of the program that could be divided.
-                if 2 * run.requests.len() > requests.len() {
-                    let within = of_stacks(evidence, run.requests.clone(), depth + 1);
-                    if within.len() > 1 { within } else { vec![run] }
+                let within = if 2 * run.requests.len() > requests.len() {
+                    divided(evidence, told, run.requests.clone(), level + 1)
                 } else {
-                    vec![run]
-                }
+                    Vec::new()
+                };
+                if within.len() > 1 { within } else { vec![run] }
             });
             return divided.collect();
         }
     }
-    vec![Run { label: 0, requests }]
+    runs
 }
 
 /// The runs of requests with one label. A request without a label has that of the one before.
@@ -273,38 +221,15 @@ impl Weight {
     }
 }
 
-/// The distinct names of the marks, in order.
-fn names_of_marks<'e>(evidence: &'e Evidence<'_>) -> Vec<&'e str> {
-    let mut names = Vec::new();
-    for mark in &evidence.log.marks {
-        let name = step_name(&mark.tag);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
-}
-
-/// The name of a mark without its number: `step` of `step 3`.
-fn step_name(tag: &str) -> &str {
-    let name = tag.trim_end_matches(|c: char| c.is_ascii_digit());
-    let name = name.trim_end_matches([' ', '#', '_', ':', '=', '-']);
-    if name.is_empty() { tag } else { name }
-}
-
 /// The phases of runs. One that has all steps of the program is under way once in each step.
-fn collected(
-    evidence: &Evidence<'_>,
-    runs: &[Run],
-    describe: impl Fn(Label) -> (String, Option<ProgramLine>),
-) -> Vec<Phase> {
+fn collected(evidence: &Evidence<'_>, runs: &[Run], told: &Told<'_>) -> Vec<Phase> {
     let mut phases: Vec<(Label, Phase)> = Vec::new();
     for run in runs {
         let times = run.requests.start as u64..run.requests.end as u64;
         match phases.iter_mut().find(|(label, _)| *label == run.label) {
             Some((_, phase)) => phase.times.push(times),
             None => {
-                let (name, line) = describe(run.label);
+                let (name, line) = told.describe(run.label);
                 let times = vec![times];
                 phases.push((run.label, Phase { name, line, times }));
             }

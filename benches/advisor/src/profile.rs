@@ -3,7 +3,7 @@
 mod text;
 
 use coalesce_workloads::formats::profile::{
-    Amount, DeviceProfile, Point, Profile, Running, RunningKind, Step,
+    DeviceProfile, NamedBytes, Point, Profile, Running, RunningKind, Step,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -54,15 +54,6 @@ pub struct DeviceAnswer {
     pub steps: Vec<StepAnswer>,
     /// Bytes that each step after the first leaves, if each leaves some.
     pub growth_per_step_bytes: Option<u64>,
-}
-
-/// An amount of memory.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
-pub struct NamedBytes {
-    /// What it belongs to; empty if unknown.
-    pub name: String,
-    /// Bytes.
-    pub bytes: u64,
 }
 
 /// A step of the program.
@@ -119,8 +110,8 @@ impl DeviceAnswer {
             operators: of_kind(RunningKind::Operator).collect(),
             part: of_kind(RunningKind::Annotation).next_back(),
             function: functions.map(|one| one.name.clone()).next(),
-            by_operator: named(&device.by_operator),
-            by_category: named(&device.by_category),
+            by_operator: device.by_operator.clone(),
+            by_category: device.by_category.clone(),
             growth_per_step_bytes: growth(&steps),
             steps,
         })
@@ -131,14 +122,6 @@ impl DeviceAnswer {
         let reserved = self.reserved_at_peak_bytes?;
         Some(reserved.saturating_sub(self.peak_allocated_bytes))
     }
-}
-
-fn named(amounts: &[Amount]) -> Vec<NamedBytes> {
-    let named = amounts.iter().map(|Amount { name, bytes }| NamedBytes {
-        name: name.clone(),
-        bytes: *bytes,
-    });
-    named.collect()
 }
 
 /// Whether it is a function of the program rather than of Python or PyTorch, by the names that

@@ -201,12 +201,8 @@ impl Explanation {
             }
             parts.push(paragraphs(sentences));
         }
-        if let Some(more) = self
-            .failures
-            .len()
-            .checked_sub(MOST_FAILURES)
-            .filter(|&more| more > 0)
-        {
+        let more = self.failures.len().saturating_sub(MOST_FAILURES);
+        if more > 0 {
             parts.push(paragraphs([format!(
                 "{} in the text; --json has all.",
                 count(more as u64, "more failed request")
@@ -219,11 +215,8 @@ impl Explanation {
             let text = state.sentences.join(" ");
             parts.push(paragraphs([format!("{}: {text}", state.title)]));
         }
-        parts.extend(
-            self.remarks
-                .iter()
-                .map(|remark| paragraphs([remark.clone()])),
-        );
+        let remarks = self.remarks.iter();
+        parts.extend(remarks.map(|remark| paragraphs([remark.clone()])));
         if let Some(command) = &self.command {
             parts.push(format!("  {command}\n"));
         }
@@ -236,31 +229,23 @@ impl Explanation {
                 "The text does not tell {unknown}. A recording does."
             )]));
         }
-        parts.extend(
-            self.next
-                .iter()
-                .map(|next| paragraphs([format!("To record it: {next}")])),
-        );
+        let next = self.next.iter();
+        parts.extend(next.map(|next| paragraphs([format!("To record it: {next}")])));
         parts.join("\n")
     }
 
     /// The failures of several ranks as one job.
     fn together(&self) -> String {
-        let situations: BTreeSet<Situation> = self
-            .failures
-            .iter()
-            .map(|failure| failure.situation)
-            .collect();
+        let failures = self.failures.iter();
+        let situations: BTreeSet<Situation> = failures.map(|failure| failure.situation).collect();
         let number = count(self.failures.len() as u64, "failed request");
-        if situations.len() == 1 {
-            format!(
-                "Together: {number}, all for this reason. The ranks run with the same settings, so one change serves all."
-            )
-        } else {
-            format!(
-                "Together: {number}, for different reasons. What helps one rank need not help another."
-            )
-        }
+        let reasons = match situations.len() {
+            1 => {
+                "all for this reason. The ranks run with the same settings, so one change serves all."
+            }
+            _ => "for different reasons. What helps one rank need not help another.",
+        };
+        format!("Together: {number}, {reasons}")
     }
 }
 

@@ -1,7 +1,7 @@
 //! A replay to look at: every allocation with its holder, and the history of the segments.
 //!
-//! [`View::bytes`] is all that a viewer needs to show memory after any event: over time by category, the segments
-//! with their blocks, who holds them, and their call stacks. [`web`] is a viewer for browsers.
+//! [`View::bytes`] is all that a viewer needs to show memory after any event: over time by category, the phases of the
+//! program, the segments with their blocks, who holds them, and their call stacks. [`web`] is a viewer for browsers.
 
 mod columns;
 mod frames;
@@ -16,7 +16,9 @@ use serde::Serialize;
 pub use self::frames::Frames;
 pub use self::segments::{SegmentChange, SegmentHistory};
 use crate::diagnose::Evidence;
+use crate::diagnose::log::Allocation;
 use crate::holders::{Holders, Sources};
+use crate::phases::phases;
 
 /// A replay to look at.
 pub struct View<'a> {
@@ -45,8 +47,17 @@ struct Info<'a> {
     tags: &'a [String],
     /// The private pools.
     pools: Vec<(u64, u64)>,
-    /// The phases, as their event and name.
+    /// The marks, as their event and name.
     marks: Vec<(u64, &'a str)>,
+    phases: Vec<PhaseEvents>,
+}
+
+/// When a phase is under way.
+#[derive(Serialize)]
+struct PhaseEvents {
+    name: String,
+    /// The first event of each time, and the one after the last.
+    times: Vec<(u64, u64)>,
 }
 
 /// `freed` and `released` are the number of events for a block that stays to the end. A request that failed is freed
@@ -93,36 +104,21 @@ impl<'a> View<'a> {
         bytes.extend(info);
 
         let (end, all) = (log.end(), &log.allocations);
-        columns::push(&mut bytes, all.iter().map(|one| one.born));
-        let freed = all.iter().map(|one| {
-            if one.failed {
-                one.born
-            } else {
-                one.freed.min(end)
-            }
-        });
-        columns::push(&mut bytes, freed.clone());
-        let released = self
-            .segments
-            .released
-            .iter()
-            .map(|&event| event.min(end))
-            .zip(all)
-            .map(|(event, one)| if one.failed { one.born } else { event });
-        columns::push(&mut bytes, released);
-        columns::push(&mut bytes, all.iter().map(|one| one.addr.0));
-        columns::push(&mut bytes, all.iter().map(|one| one.bytes));
-        columns::push(&mut bytes, all.iter().map(|one| one.block));
-        columns::push(&mut bytes, all.iter().map(|one| u64::from(one.tag)));
-        columns::push(
-            &mut bytes,
-            self.sources.of.iter().map(|&one| u64::from(one)),
-        );
+        let mut column = |column: &mut dyn Iterator<Item = u64>| columns::push(&mut bytes, column);
+        column(&mut all.iter().map(|one| one.born));
+        // A request that failed is freed at once.
+        let ends =
+            |one: &Allocation, event: u64| if one.failed { one.born } else { event.min(end) };
+        column(&mut all.iter().map(|one| ends(one, one.freed)));
+        let released = all.iter().zip(&self.segments.released);
+        column(&mut released.map(|(one, event)| ends(one, *event)));
+        column(&mut all.iter().map(|one| one.addr.0));
+        column(&mut all.iter().map(|one| one.bytes));
+        column(&mut all.iter().map(|one| one.block));
+        column(&mut all.iter().map(|one| one.tag.into()));
+        column(&mut self.sources.of.iter().map(|&one| one.into()));
         let stacks = (0..all.len()).map(|index| self.evidence.stack_of(index));
-        columns::push(
-            &mut bytes,
-            stacks.map(|id| id.map_or(0, |id| u64::from(id.0) + 1)),
-        );
+        column(&mut stacks.map(|id| id.map_or(0, |id| u64::from(id.0) + 1)));
 
         let changes = &self.segments.changes;
         let mut column = |of: &dyn Fn(&SegmentChange) -> u64| {
@@ -174,7 +170,33 @@ impl<'a> View<'a> {
             tags: &log.tags,
             pools: pools.iter().map(|pool| (pool.0, pool.1)).collect(),
             marks: marks.map(|mark| (mark.event, &*mark.tag)).collect(),
+            phases: self.phases(),
         }
+    }
+
+    /// The phases of the program, if it has several.
+    fn phases(&self) -> Vec<PhaseEvents> {
+        let log = &self.evidence.log;
+        // What is freed before the next request belongs to the phase before.
+        let begin = |request: u64| {
+            let index = usize::try_from(request).unwrap_or(usize::MAX);
+            let first = log
+                .allocations
+                .get(index)
+                .map_or(log.end(), |first| first.born);
+            if request == 0 { 0 } else { first }
+        };
+        let phases = phases(self.evidence);
+        let several = phases.iter().filter(|_| phases.len() > 1);
+        let events = several.map(|phase| PhaseEvents {
+            name: phase.to_string(),
+            times: phase
+                .times
+                .iter()
+                .map(|time| (begin(time.start), begin(time.end)))
+                .collect(),
+        });
+        events.collect()
     }
 }
 

@@ -196,14 +196,11 @@ fn without_replay(args: &Args, answers: &[Answer], unread: &[String]) -> anyhow:
 /// The settings under which the program of a snapshot runs on the smallest device.
 pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
     let opened = conditions.open_for_reference(&snapshot.into())?;
+    let profile = Profile::load(profile::PUBLISHED, Path::new(""))?;
     advise(&opened.request(Goal {
-        aim: Aim::LeastCapacity,
-        profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,
         time_limit: time_limit(TIME_LIMIT)?,
-        tell: None,
         jobs: Jobs::of(None),
-        schedules: false,
-        not_throughout: &[],
+        ..Goal::new(Aim::LeastCapacity, &profile)
     }))
 }
 

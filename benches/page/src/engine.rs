@@ -11,7 +11,6 @@ use coalesce_advisor::texts::{LOOKED_FOR, explain};
 use coalesce_advisor::view::{Frames, View};
 use coalesce_advisor::{Advice, Aim, Evidence, Goal, Opened, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::formats::profile as profiles;
 use coalesce_workloads::formats::source::{Bytes, Source};
@@ -170,13 +169,9 @@ impl Engine {
             files => limit * 4 / 5 / files,
         });
         let goal = Goal {
-            aim: Aim::Reserved,
-            profile: &profile,
             time_limit: limit,
-            tell: None,
-            jobs: Jobs::default(),
             schedules: files == 1,
-            not_throughout: &[],
+            ..Goal::new(Aim::Reserved, &profile)
         };
         let requests: Vec<_> = self.files.iter().map(|file| file.request(goal)).collect();
         match requests.as_slice() {

@@ -13,6 +13,9 @@ mod timeline;
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::file::{FileError, InputFile};
 use super::foreign::contains;
 use super::source::Source;
@@ -42,9 +45,9 @@ pub struct DeviceProfile {
     /// What ran when most was allocated, outermost first; empty if unknown.
     pub running_at_peak: Vec<Running>,
     /// What was allocated while the profiler ran and was live when most was allocated, by operator, largest first.
-    pub by_operator: Vec<Amount>,
+    pub by_operator: Vec<NamedBytes>,
     /// What was allocated at the peak by category, such as `PARAMETER`, largest first; empty if not recorded.
-    pub by_category: Vec<Amount>,
+    pub by_category: Vec<NamedBytes>,
 }
 
 /// A device, as `torch.device` names it.
@@ -99,8 +102,8 @@ pub enum RunningKind {
 }
 
 /// An amount of memory and what it belongs to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Amount {
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+pub struct NamedBytes {
     /// What it belongs to; empty if unknown.
     pub name: String,
     /// Bytes.
@@ -251,11 +254,11 @@ pub(super) fn read_file(file: InputFile) -> Result<Profile, FileError> {
 }
 
 /// The amounts of names, largest first; those of nothing are left out.
-fn largest_first(amounts: impl IntoIterator<Item = (String, u64)>) -> Vec<Amount> {
-    let mut amounts: Vec<Amount> = amounts
+fn largest_first(amounts: impl IntoIterator<Item = (String, u64)>) -> Vec<NamedBytes> {
+    let mut amounts: Vec<NamedBytes> = amounts
         .into_iter()
         .filter(|&(_, bytes)| bytes > 0)
-        .map(|(name, bytes)| Amount { name, bytes })
+        .map(|(name, bytes)| NamedBytes { name, bytes })
         .collect();
     amounts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     amounts

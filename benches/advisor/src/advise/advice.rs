@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::check::RecordingCheck;
-use super::in_time::InTime;
+use super::in_time::{InOrder, InTime};
 use super::others::OtherPolicy;
 use super::peak::PeakBreakdown;
 use super::request::Aim;
@@ -62,6 +62,9 @@ pub struct Advice {
     /// What the program could do at some of its lines, if that is better than all settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_time: Option<InTime>,
+    /// What the program could create first, if that would be better than all settings and what it could do at lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_order: Option<InOrder>,
     /// Where settings, device memory, limit and addresses come from, one line each.
     pub conditions: Vec<String>,
     /// How much of the program is recorded; none without a recording.

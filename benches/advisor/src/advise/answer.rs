@@ -297,6 +297,11 @@ impl Facts<'_> {
         amounts(self.unit(), self.available(), self.request.most_available())
     }
 
+    /// An amount as it is shown.
+    fn amount(&self, bytes: u64) -> String {
+        self.unit().amount(bytes)
+    }
+
     /// The unit of all amounts.
     fn unit(&self) -> Unit {
         let reserved = self

@@ -91,33 +91,19 @@ impl RecordingCheck {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::{DeviceAddr, StreamId};
-    use coalesce_alloc::history::{Action, TraceEntry};
+    use coalesce_alloc::history::Action;
 
     use super::*;
     use crate::advise::confidence::{Confidence, ConfidenceLevel};
+    use crate::diagnose::testing::{MIB, recording};
 
     #[test]
     fn a_check_without_time_claims_no_difference() {
-        const MIB: u64 = 1 << 20;
-        let entries = [
-            (Action::SegmentAlloc, 20 * MIB),
-            (Action::Alloc, 2 * MIB),
-            (Action::FreeRequested, 2 * MIB),
-            (Action::FreeCompleted, 2 * MIB),
-            (Action::SegmentFree, 20 * MIB),
-        ];
-        let entry = |(action, size)| TraceEntry {
-            action,
-            addr: DeviceAddr(1 << 40),
-            size,
-            stream: StreamId::DEFAULT,
-            time_us: 0,
-        };
-        let recording = Recording {
-            entries: entries.map(entry).to_vec(),
-            ..Recording::default()
-        };
+        use Action::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc, SegmentFree};
+        let block = [Alloc, FreeRequested, FreeCompleted].map(|action| (action, 1 << 40, 2 * MIB));
+        let segment = |action| (action, 1 << 40, 20 * MIB);
+        let ends = [segment(SegmentAlloc), segment(SegmentFree)];
+        let recording = recording(&[&ends[..1], &block, &ends[1..]].concat());
         let check = RecordingCheck::of(&recording, None);
         assert_eq!(check.verdict, "exact", "{check:?}");
         let check = RecordingCheck::of(&recording, Some(Instant::now()));

@@ -7,6 +7,7 @@
 //! change by the rule for settings: it gains more than the next run may differ, and makes nothing worse.
 
 mod candidates;
+pub(super) mod order;
 mod remedy;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(super) use self::candidates::Candidates;
+pub use self::order::InOrder;
 pub use self::remedy::Remedy;
 use self::remedy::can_be_set;
 use super::answer::command;
@@ -29,7 +31,7 @@ use super::request::{AdviceRequest, Aim};
 use super::search::settings::CandidateSettings;
 use super::search::{MinimumMemory, PRESENT, Search, TriedSettings, tolerance};
 use super::simulator::{PYTORCH, RunFigures, Simulator};
-use super::stability::{self, Known, Stability};
+use super::stability::{self, Change, Known, Stability};
 use super::worth::Worth;
 use crate::phases::Phase;
 use crate::settings_string::{label, with};
@@ -145,6 +147,16 @@ pub(super) fn search(
         let until = search.simulator.until(deadline);
         answer(request, search, constant, trial, until, candidates)
     })
+}
+
+impl Figures {
+    fn of(tried: &TriedSettings) -> Self {
+        Self {
+            conf: tried.conf.clone(),
+            least_capacity_bytes: tried.score(Aim::LeastCapacity),
+            on_device: tried.on_device,
+        }
+    }
 }
 
 impl Trial {
@@ -289,17 +301,14 @@ fn answer(
     if lines.filter(|line| line.trim() != "…").count() > MOST_LINES {
         return None;
     }
-    let follows = simulator.following(&trial.schedule);
-    let mut tried = TriedSettings::observed(None, &trial.conf, trial.figures, follows).ok()?;
-    let minimum = follows.minimum(PYTORCH, &trial.conf, tried.with_room.peak_reserved_bytes);
-    tried.minimum = MinimumMemory::Exactly(minimum.ok()?);
-    let stability = worth(request, search, constant, (&tried, trial), simulator)?;
-    let figures = |tried: &TriedSettings| Figures {
-        conf: tried.conf.clone(),
-        least_capacity_bytes: tried.score(Aim::LeastCapacity),
-        on_device: tried.on_device,
+    let change = Change {
+        schedule: Some(&trial.schedule),
+        first: None,
     };
-    let (then, now) = (figures(&tried), figures(constant));
+    let follows = simulator.following(&trial.schedule);
+    let trial_of = (&*trial.conf, trial.figures, change);
+    let (then, stability) = examined(request, search, constant, trial_of, follows)?;
+    let now = Figures::of(constant);
     let is_set = trial.conf == request.present;
     let unit = Unit::of(simulator.demand.lower_bound_bytes);
     Some(InTime {
@@ -315,30 +324,52 @@ fn answer(
     })
 }
 
-/// How far a schedule holds for the next run, if it is worth a change; of no copies, nothing is known.
+/// The costs of a program that does something otherwise, whose figures on the device are known, and how far they hold for the
+/// next run, if it is worth a change; of no copies, nothing is known.
+fn examined(
+    request: &AdviceRequest<'_>,
+    search: &Search<'_>,
+    constant: &TriedSettings,
+    (conf, figures, change): (&str, RunFigures, Change<'_>),
+    simulator: Simulator<'_>,
+) -> Option<(Figures, Option<Stability>)> {
+    let mut tried = TriedSettings::observed(None, conf, figures, simulator).ok()?;
+    let minimum = simulator.minimum(PYTORCH, conf, tried.with_room.peak_reserved_bytes);
+    tried.minimum = MinimumMemory::Exactly(minimum.ok()?);
+    let stability = worth(
+        request,
+        search,
+        constant,
+        (&tried, change),
+        simulator.deadline,
+    )?;
+    Some((Figures::of(&tried), stability))
+}
+
+/// How far that holds.
 #[allow(clippy::option_option)]
 fn worth(
     request: &AdviceRequest<'_>,
     search: &Search<'_>,
     constant: &TriedSettings,
-    (tried, trial): (&TriedSettings, &Trial),
-    simulator: Simulator<'_>,
+    (tried, change): (&TriedSettings, Change<'_>),
+    deadline: Deadline,
 ) -> Option<Option<Stability>> {
     let aim = request.aim;
-    let compared = |now: &TriedSettings, then: &TriedSettings, schedule| {
-        let [now, then] = [(now, None), (then, schedule)].map(|(tried, schedule)| Known {
+    let compared = |now: &TriedSettings, then: &TriedSettings, change| {
+        let both = [(now, Change::default()), (then, change)];
+        let [now, then] = both.map(|(tried, change)| Known {
             conf: &tried.conf,
-            schedule,
+            change,
             // Where the minimum of a copy is looked for first.
             minimum: match tried.minimum.known() {
                 Some(minimum) => minimum,
                 None => tried.with_room.peak_reserved_bytes,
             },
         });
-        let (copies, deadline) = (request.copies, simulator.deadline);
-        stability::compare(search.simulator, now, then, copies, deadline)
+        stability::compare(search.simulator, now, then, request.copies, deadline)
     };
-    let against = |other| compared(other, tried, Some(&trial.schedule));
+    let against = |other| compared(other, tried, change);
     let usual_ns = preference::usual_ns(&search.tried, constant);
     let is_no_worse = |tried: &TriedSettings| {
         aim != Aim::Reserved
@@ -349,7 +380,7 @@ fn worth(
         return None;
     }
     let stability = against(constant);
-    let lower_bound = simulator.demand.lower_bound_bytes;
+    let lower_bound = search.simulator.demand.lower_bound_bytes;
     let worth = Worth::of(aim, constant, tried, lower_bound, stability.as_ref());
     let is_untested = request.copies > 0 && constant.fits() && stability.is_none();
     if worth != Worth::Change || is_untested {
@@ -361,7 +392,7 @@ fn worth(
     let is_rivalled = rival
         .filter(|rival| rival.conf != constant.conf && rival.fits() && is_no_worse(rival))
         .is_some_and(|rival| {
-            !confirms(against(rival)) && confirms(compared(constant, rival, None))
+            !confirms(against(rival)) && confirms(compared(constant, rival, Change::default()))
         });
     (!is_rivalled).then_some(stability)
 }

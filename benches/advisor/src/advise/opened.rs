@@ -35,6 +35,22 @@ pub struct Goal<'a> {
     pub not_throughout: &'a [String],
 }
 
+impl<'a> Goal<'a> {
+    /// The goal without a limit of time, on all cores, without schedules.
+    #[must_use]
+    pub fn new(aim: Aim, profile: &'a Profile) -> Self {
+        Self {
+            aim,
+            profile,
+            time_limit: None,
+            tell: None,
+            jobs: Jobs::default(),
+            schedules: false,
+            not_throughout: &[],
+        }
+    }
+}
+
 /// An opened workload and the conditions of its replays.
 pub struct Opened {
     /// The workload as it was read.

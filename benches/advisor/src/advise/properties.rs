@@ -1,8 +1,5 @@
 //! What holds for the advice on any program.
 
-use std::path::Path;
-
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::written::program;
@@ -30,12 +27,11 @@ impl Program {
             }
         });
         let workload = Cached::of(&rounds).unwrap();
-        let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let advice = advise(&AdviceRequest {
             conditions: ReplayConditions::on(mib * MIB),
             aim,
             present,
-            ..request(&workload, &profile)
+            ..request(&workload)
         })
         .unwrap();
         // No settings are invalid, and the allocator fails under none.

@@ -1,10 +1,12 @@
 //! How far advice holds for the next run of the same program, which never repeats exactly.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coalesce_alloc::scheduled::Schedule;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::Bracket;
+use coalesce_workloads::created_first::created_first;
 use coalesce_workloads::perturbed::perturbed;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -138,12 +140,20 @@ struct CopyFigures {
     reserved: u64,
 }
 
-/// Settings, with what the program does besides, and their minimum memory for the workload itself.
+/// Settings, with what the program does otherwise, and their minimum memory for the workload itself.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub conf: &'a str,
-    pub schedule: Option<&'a Arc<Schedule>>,
+    pub change: Change<'a>,
     pub minimum: u64,
+}
+
+/// What a program does otherwise.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Change<'a> {
+    pub schedule: Option<&'a Arc<Schedule>>,
+    /// The ids of the requests that it makes before all others.
+    pub first: Option<&'a BTreeSet<u64>>,
 }
 
 /// Replays copies of the workload under two settings until the deadline. Copies under which the allocator fails are left out. Returns `None`
@@ -178,8 +188,7 @@ pub(super) fn compare(
         let better = pairs.filter(|(present, other)| figure(other) < figure(present));
         better.count() as u64
     };
-    let presents: Vec<CopyFigures> = copies.iter().map(|(present, _)| *present).collect();
-    let others: Vec<CopyFigures> = copies.iter().map(|(_, other)| *other).collect();
+    let (presents, others): (Vec<_>, Vec<_>) = copies.iter().copied().unzip();
     let gain = |figure: fn(&CopyFigures) -> u64| {
         let gains = copies.iter().map(|(present, other)| {
             let gain = figure(present) as f64 - figure(other) as f64;
@@ -203,9 +212,14 @@ pub(super) fn compare(
 /// Finds the figures of a copy, which the simulator replays. `original` is the lower bound of the workload itself.
 fn run(simulator: Simulator<'_>, original: u64, known: Known<'_>) -> anyhow::Result<CopyFigures> {
     let Known { conf, minimum, .. } = known;
+    let Change { schedule, first } = known.change;
+    let moved = first.map(|first| created_first(simulator.workload, first));
     let simulator = Simulator {
-        schedule: known.schedule,
-        ..simulator
+        schedule,
+        ..match &moved {
+            Some(moved) => simulator.with(moved)?,
+            None => simulator,
+        }
     };
     let (_, with_room) = simulator.both(PYTORCH, conf)?;
     let lower_bound = simulator.demand.lower_bound_bytes;

@@ -1,6 +1,7 @@
 //! Advice for programs that are written in code.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use coalesce_bench::measure::deadline::Deadline;
@@ -38,8 +39,11 @@ fn rounds(rounds: &str) -> Cached {
     Cached::of(&rounds).unwrap()
 }
 
+static PROFILE: LazyLock<Profile> =
+    LazyLock::new(|| Profile::load(PUBLISHED, Path::new("")).unwrap());
+
 /// The request for a workload under the default settings on a device of 80 GiB.
-pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceRequest<'a> {
+pub(crate) fn request(workload: &Cached) -> AdviceRequest<'_> {
     AdviceRequest {
         workload,
         reactive: workload,
@@ -51,7 +55,7 @@ pub(crate) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceR
         conditions: ReplayConditions::on(80 * GIB),
         limit_below: None,
         aim: Aim::LeastCapacity,
-        profile,
+        profile: &PROFILE,
         jobs: Jobs::default(),
         time_limit: None,
         tell: None,
@@ -69,8 +73,7 @@ pub(super) fn with_search<T>(
 ) -> T {
     let program = program("written", |program| hold(program, 6, 100 * MIB));
     let workload = Cached::of(&program).unwrap();
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let request = change(request(&workload, &profile));
+    let request = change(request(&workload));
     let sizes = RequestSizes::of(&workload).unwrap();
     let simulator = Simulator::of(&request).unwrap();
     let figures = simulator.observe("", &mut ());
@@ -120,11 +123,10 @@ pub(super) fn tried_in(how: &str, words: &[&str]) -> TriedSettings {
 
 /// The advice for a case, with a line for each of the settings.
 fn advised(case: &str) -> anyhow::Result<String> {
-    let profile = Profile::load(PUBLISHED, Path::new(""))?;
     let workload = rounds(case.rsplit_once("rounds ").expect("rounds").1);
     let mut request = AdviceRequest {
         copies: 1,
-        ..request(&workload, &profile)
+        ..request(&workload)
     };
     for line in case.lines() {
         let (word, value) = line.split_once(' ').expect("a value");
@@ -180,8 +182,7 @@ fn programs() {
 #[test]
 fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
     let workload = rounds("26*20, 40*13, 65*8");
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let request = request(&workload, &profile);
+    let request = request(&workload);
     let advice = advise(&request).unwrap();
     let mut ranks = vec![advice.clone(), advice];
     // Settings that suit the first rank and were not tried on the second.

@@ -12,7 +12,7 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::formats::snapshot::StackId;
+use coalesce_workloads::formats::snapshot::{Stack, StackId};
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::replay::Tally;
 
@@ -250,11 +250,15 @@ impl<'a> Evidence<'a> {
     /// Whether a function of this name is in the call stack of an allocation, given by its index in the log.
     #[must_use]
     pub fn is_requested_by(&self, allocation: usize, is_it: impl Fn(&str) -> bool) -> bool {
-        let stack = self.stack_of(allocation).and_then(|StackId(id)| {
-            let stacks = &self.subject.recording?.stacks;
-            stacks.get(id as usize)
-        });
+        let stack = self.stack(allocation);
         stack.is_some_and(|stack| stack.frames.iter().any(|frame| is_it(&frame.name)))
+    }
+
+    /// The frames of that stack.
+    #[must_use]
+    pub fn stack(&self, allocation: usize) -> Option<&'a Stack> {
+        let StackId(id) = self.stack_of(allocation)?;
+        self.subject.recording?.stacks.get(id as usize)
     }
 
     /// The call stack of an allocation, given by its index in the log.

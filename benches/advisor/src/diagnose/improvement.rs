@@ -2,6 +2,7 @@
 
 use coalesce_bench::text::{Unit, count, quoted};
 
+use super::Finding;
 use super::evidence::Evidence;
 
 /// How much better other settings are.
@@ -53,5 +54,16 @@ impl Improvement {
             }
             Self { saved, sentence }
         })
+    }
+
+    /// A finding whose remedy these settings are, with the fact that explains what they save.
+    pub(super) fn finding(self, conf: String, headline: String, fact: String) -> Finding {
+        Finding {
+            headline,
+            evidence: vec![fact, self.sentence],
+            conf: Some(conf),
+            bytes: self.saved,
+            ..Finding::default()
+        }
     }
 }

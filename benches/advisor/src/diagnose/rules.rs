@@ -52,7 +52,7 @@ use super::{Evidence, Finding};
 pub type Rule = fn(&Evidence<'_>) -> Option<Finding>;
 
 /// The rule whose finding is listed first regardless of its bytes: the program does not complete.
-pub const MOST_URGENT: &str = out_of_memory::NAME;
+pub const MOST_URGENT: &str = "out_of_memory";
 
 /// All rules, with the names in their findings. Among findings about equally many bytes, the rule listed first is
 /// reported first.

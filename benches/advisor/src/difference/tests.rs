@@ -51,45 +51,6 @@ fn replays_by_the_rules_of_different_releases_are_noted() {
 }
 
 #[test]
-fn moved_lines_are_matched() {
-    let holder = |place: &str, function: &str, bytes: u64| crate::Holder {
-        place: place.to_owned(),
-        function: function.to_owned(),
-        category: Category::Activations,
-        bytes,
-        blocks: 1,
-        ..crate::Holder::default()
-    };
-    let before = [
-        holder("a.py:10", "forward", 100),
-        holder("a.py:20", "forward", 50),
-        holder("b.py:5", "main", 7),
-    ];
-    let moved = [
-        holder("a.py:13", "forward", 100),
-        holder("a.py:23", "forward", 90),
-        holder("b.py:5", "main", 7),
-    ];
-    let changes = holder_changes(&before, &moved);
-    assert_eq!(
-        (changes[0].place.as_str(), changes[0].change_bytes()),
-        ("a.py:23", 40)
-    );
-    assert!(changes[1..].iter().all(|one| one.change_bytes() == 0));
-    let one_more = [
-        holder("a.py:13", "forward", 100),
-        holder("a.py:20", "forward", 50),
-        holder("a.py:30", "forward", 30),
-    ];
-    let changes = holder_changes(&before, &one_more);
-    assert_eq!(
-        (changes[0].place.as_str(), changes[0].change_bytes()),
-        ("a.py", 30)
-    );
-    assert_eq!(changes[1].change_bytes(), -7, "b.py holds nothing any more");
-}
-
-#[test]
 fn changes_of_a_page_or_of_one_percent_are_noise() {
     const PAGE: i64 = 2 << 20;
     let is_noise_at = |reserved_bytes, change| {

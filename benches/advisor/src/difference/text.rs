@@ -12,48 +12,36 @@ const MOST: usize = 12;
 /// Holders that the verdict names.
 const NAMED: usize = 3;
 
-/// Amounts of one page in one unit.
-#[derive(Clone, Copy)]
-struct Amounts(Unit);
+/// The unit of all amounts on a page.
+fn unit(difference: &Difference) -> Unit {
+    let peaks = [&difference.before, &difference.after];
+    let most = peaks.map(|side| side.peak.reserved_bytes).into_iter().max();
+    Unit::of(most.unwrap_or(0))
+}
 
-impl Amounts {
-    fn of(difference: &Difference) -> Self {
-        let peaks = [&difference.before, &difference.after];
-        let most = peaks.map(|side| side.peak.reserved_bytes).into_iter().max();
-        Self(Unit::of(most.unwrap_or(0)))
-    }
+/// Whether a change is shown as 0.
+fn is_small(unit: Unit, bytes: i64) -> bool {
+    unit.amount(bytes.unsigned_abs()).starts_with('<')
+}
 
-    /// `1.50 GiB`
-    fn amount(self, bytes: u64) -> String {
-        self.0.amount(bytes)
-    }
-
-    /// Whether a change is shown as 0.
-    fn is_small(self, bytes: i64) -> bool {
-        self.amount(bytes.unsigned_abs()).starts_with('<')
-    }
-
-    /// `+1.50 GiB`, `−1.50 GiB`, `≈ 0` for a change that is too small for the unit, or `0` for no change.
-    fn change(self, bytes: i64) -> String {
-        match bytes {
-            0 => "0".to_owned(),
-            _ if self.is_small(bytes) => "≈ 0".to_owned(),
-            1.. => format!("+{}", self.amount(bytes.unsigned_abs())),
-            _ => format!("−{}", self.amount(bytes.unsigned_abs())),
-        }
+/// `+1.50 GiB`, `−1.50 GiB`, `≈ 0` for a change that is too small for the unit, or `0` for no change.
+fn signed(unit: Unit, bytes: i64) -> String {
+    let amount = unit.amount(bytes.unsigned_abs());
+    match bytes {
+        0 => "0".to_owned(),
+        _ if is_small(unit, bytes) => "≈ 0".to_owned(),
+        1.. => format!("+{amount}"),
+        _ => format!("−{amount}"),
     }
 }
 
 pub(super) fn verdict(difference: &Difference) -> String {
-    let amounts = Amounts::of(difference);
+    let unit = unit(difference);
     let (before, after) = (&difference.before.peak, &difference.after.peak);
-    let (a, b) = (
-        amounts.amount(before.reserved_bytes),
-        amounts.amount(after.reserved_bytes),
-    );
+    let [a, b] = [before, after].map(|peak| unit.amount(peak.reserved_bytes));
     let total = difference.reserved_change_bytes;
     let more = |bytes: i64| if bytes < 0 { "less" } else { "more" };
-    let size = |bytes: i64| amounts.amount(bytes.unsigned_abs());
+    let size = |bytes: i64| unit.amount(bytes.unsigned_abs());
     let mut text = match difference.cause {
         DifferenceCause::Equal => {
             return format!("A and B need the same at their peaks: {a} and {b} reserved.");
@@ -76,7 +64,7 @@ pub(super) fn verdict(difference: &Difference) -> String {
             size(requested),
             more(requested)
         ));
-        let named = largest(difference, requested, amounts);
+        let named = largest(difference, requested, unit);
         if !named.is_empty() {
             text.push_str(&format!(" ({})", named.join(", ")));
         }
@@ -96,7 +84,7 @@ pub(super) fn verdict(difference: &Difference) -> String {
     if let Some(bytes) = difference.settings_change_bytes.filter(|&bytes| bytes != 0) {
         text.push_str(&format!(
             "; of all this, B's settings account for {}",
-            amounts.change(bytes)
+            signed(unit, bytes)
         ));
     }
     text + "."
@@ -108,7 +96,7 @@ fn matters(part: i64, change: u64) -> bool {
 }
 
 /// The holders that contribute most to a change of requested memory, in its direction.
-fn largest(difference: &Difference, requested: i64, amounts: Amounts) -> Vec<String> {
+fn largest(difference: &Difference, requested: i64, unit: Unit) -> Vec<String> {
     let holders = difference.holders.iter();
     let contribute = holders.filter(|one| {
         let bytes = one.change_bytes();
@@ -116,24 +104,24 @@ fn largest(difference: &Difference, requested: i64, amounts: Amounts) -> Vec<Str
     });
     contribute
         .take(NAMED)
-        .map(|one| format!("{one} {}", amounts.change(one.change_bytes())))
+        .map(|one| format!("{one} {}", signed(unit, one.change_bytes())))
         .collect()
 }
 
 pub(super) fn page(difference: &Difference) -> String {
-    let amounts = Amounts::of(difference);
+    let unit = unit(difference);
     let mut text = format!("{}\n\n", difference.verdict);
     for (letter, side) in [('A', &difference.before), ('B', &difference.after)] {
         text.push_str(&format!("{letter}: {}\n", described(side)));
     }
     text.push_str("\nAt the peak of reserved memory\n");
-    text.push_str(&parts(difference, amounts).text());
+    text.push_str(&parts(difference, unit).text());
     let changed = difference.holders.iter();
-    let is_shown = |bytes: i64| bytes != 0 && !amounts.is_small(bytes);
+    let is_shown = |bytes: i64| bytes != 0 && !is_small(unit, bytes);
     let changed: Vec<_> = changed.filter(|one| is_shown(one.change_bytes())).collect();
     if !changed.is_empty() {
         text.push_str("\nWho holds it (requested memory)\n");
-        text.push_str(&holders(&changed, amounts).text());
+        text.push_str(&holders(&changed, unit).text());
         if let Some(more) = changed.len().checked_sub(MOST).filter(|&more| more > 0) {
             let rest = changed
                 .iter()
@@ -141,14 +129,14 @@ pub(super) fn page(difference: &Difference) -> String {
                 .map(|one| one.change_bytes())
                 .sum();
             let number = count(more as u64, "smaller change");
-            text.push_str(&format!("{number}: {} together\n", amounts.change(rest)));
+            text.push_str(&format!("{number}: {} together\n", signed(unit, rest)));
         }
     }
     text.push_str("\nCategories (requested memory)\n");
-    text.push_str(&shares(&difference.categories, "category", amounts).text());
+    text.push_str(&shares(&difference.categories, "category", unit).text());
     if difference.streams.len() > 1 {
         text.push_str("\nStreams (requested memory)\n");
-        text.push_str(&shares(&difference.streams, "stream", amounts).text());
+        text.push_str(&shares(&difference.streams, "stream", unit).text());
     }
     if !difference.notes.is_empty() {
         text.push_str("\nNotes\n");
@@ -175,12 +163,12 @@ fn described(side: &Side) -> String {
     text
 }
 
-fn row(name: &str, before: u64, after: u64, amounts: Amounts) -> [String; 4] {
+fn row(name: &str, before: u64, after: u64, unit: Unit) -> [String; 4] {
     [
         name.to_owned(),
-        amounts.amount(before),
-        amounts.amount(after),
-        amounts.change(super::change(before, after)),
+        unit.amount(before),
+        unit.amount(after),
+        signed(unit, super::change(before, after)),
     ]
 }
 
@@ -193,11 +181,11 @@ fn table(first: &str) -> Table {
     ])
 }
 
-fn parts(difference: &Difference, amounts: Amounts) -> Table {
+fn parts(difference: &Difference, unit: Unit) -> Table {
     let mut table = table("");
     let sides = [&difference.before, &difference.after];
     let [before, after] = sides.map(|side| side.peak.reserved_bytes);
-    table.row(row("reserved", before, after, amounts));
+    table.row(row("reserved", before, after, unit));
     for part in &difference.parts {
         let name = match part.part {
             "requested" => "  requested by the program",
@@ -206,15 +194,15 @@ fn parts(difference: &Difference, amounts: Amounts) -> Table {
             "fragmentation" => "  fragmentation",
             _ => "  unused cached memory",
         };
-        table.row(row(name, part.before_bytes, part.after_bytes, amounts));
+        table.row(row(name, part.before_bytes, part.after_bytes, unit));
     }
     if let [Some(before), Some(after)] = sides.map(|side| side.beside_bytes) {
-        table.row(row("beside it, at the end", before, after, amounts));
+        table.row(row("beside it, at the end", before, after, unit));
     }
     table
 }
 
-fn holders(changed: &[&HolderChange], amounts: Amounts) -> Table {
+fn holders(changed: &[&HolderChange], unit: Unit) -> Table {
     let mut table = Table::new([
         Column::left("place"),
         Column::left("category"),
@@ -227,21 +215,21 @@ fn holders(changed: &[&HolderChange], amounts: Amounts) -> Table {
         table.row([
             one.to_string(),
             one.category.name().to_owned(),
-            amounts.amount(one.before_bytes),
-            amounts.amount(one.after_bytes),
-            amounts.change(one.change_bytes()),
+            unit.amount(one.before_bytes),
+            unit.amount(one.after_bytes),
+            signed(unit, one.change_bytes()),
             format!("{} → {}", one.before_blocks, one.after_blocks),
         ]);
     }
     table
 }
 
-fn shares(changes: &[ShareChange], heading: &str, amounts: Amounts) -> Table {
+fn shares(changes: &[ShareChange], heading: &str, unit: Unit) -> Table {
     let mut table = table(heading);
     let total = |of: fn(&ShareChange) -> u64| changes.iter().map(of).sum::<u64>();
     for one in changes {
         let (before, after) = (one.before_bytes, one.after_bytes);
-        let mut cells = row(&one.name, before, after, amounts);
+        let mut cells = row(&one.name, before, after, unit);
         if one.name == "unknown" {
             cells[0] = format!(
                 "unknown ({} and {})",

@@ -2,14 +2,10 @@
 
 use std::fmt::Write;
 
-use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_workloads::cases;
-use coalesce_workloads::families::program::Program;
-use coalesce_workloads::formats::snapshot::Annotation;
 
 use super::*;
-use crate::diagnose::testing::{MIB, Scene, case};
+use crate::diagnose::testing::{MIB, case};
 
 #[test]
 fn holders_in_programs() {
@@ -57,86 +53,4 @@ fn categories_of(evidence: &Evidence<'_>) -> Vec<String> {
         format!("{tag}: {}", holders.category(index).name())
     });
     shown.collect()
-}
-
-/// What a recorded program does.
-enum Act {
-    Alloc(&'static str, u64),
-    /// Frees the tensor with this number.
-    Free(usize),
-    /// A step of the optimizer begins or ends.
-    Step(bool),
-}
-
-/// The categories of the requests of a program, whose recording has no stacks but announces the steps of the optimizer.
-fn recorded_categories(acts: &[Act]) -> Vec<String> {
-    let mut recorded = Recording::default();
-    for (time_us, act) in (0..).zip(acts) {
-        let (action, size) = match act {
-            Act::Alloc(_, mib) => (Action::Alloc, mib * MIB),
-            Act::Free(_) => (Action::FreeCompleted, MIB),
-            &Act::Step(is_start) => {
-                recorded.annotations.push(Annotation {
-                    name: "Optimizer.step#AdamW.step".to_owned(),
-                    is_start,
-                    time_us,
-                });
-                continue;
-            }
-        };
-        recorded.entries.push(TraceEntry {
-            action,
-            addr: DeviceAddr(0),
-            size,
-            stream: StreamId::DEFAULT,
-            time_us,
-        });
-    }
-    let program = |program: &mut Program<'_>| {
-        let mut tensors = Vec::new();
-        for act in acts {
-            match act {
-                Act::Alloc(tag, mib) => tensors.push(Some(program.alloc(mib * MIB, tag))),
-                &Act::Free(number) => program.free(tensors[number].take().unwrap()),
-                Act::Step(_) => {}
-            }
-        }
-    };
-    Scene::recorded(&recorded).gather(program, categories_of)
-}
-
-/// Memory rises in the forward pass and falls in the backward pass, and parameters have the sizes of gradients.
-#[test]
-fn sizes_and_the_course_of_memory_tell_categories() {
-    use Act::{Alloc, Free, Step};
-    let mut acts = vec![
-        Alloc("weight", 5),
-        Alloc("weight", 6),
-        Alloc("other", 9),
-        Alloc("freed before the first step", 5),
-        Free(3),
-    ];
-    let mut number = 4;
-    for step in 0..3 {
-        acts.extend([
-            Alloc("activation", 20),
-            Alloc("activation", 21),
-            Alloc("gradient", 6),
-            Free(number + 1),
-            Alloc("gradient", 5),
-            Free(number),
-            Alloc("temporary", 1),
-            Free(number + 4),
-            Step(true),
-        ]);
-        let states = match step {
-            0 => vec![Alloc("state", 5), Alloc("state", 6)],
-            _ => vec![Alloc("update", 3), Free(number + 5)],
-        };
-        acts.extend(states);
-        acts.extend([Step(false), Free(number + 2), Free(number + 3)]);
-        number += if step == 0 { 7 } else { 6 };
-    }
-    acts.extend([Alloc("of a parameter's size", 5), Free(number)]);
-    insta::assert_snapshot!(recorded_categories(&acts).join("\n"));
 }

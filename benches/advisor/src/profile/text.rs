@@ -5,7 +5,9 @@ use coalesce_bench::text::coverage::RECIPE;
 use coalesce_bench::text::lines::paragraphs;
 use coalesce_bench::text::{Column, Table, Unit, amount, count, duration, percent_of};
 
-use super::{DeviceAnswer, NamedBytes, ProfileAnswer, StepAnswer};
+use coalesce_workloads::formats::profile::NamedBytes;
+
+use super::{DeviceAnswer, ProfileAnswer, StepAnswer};
 
 /// What a profile tells, as a page of text.
 #[must_use]

@@ -121,6 +121,16 @@ impl Judge<'_> {
         }
     }
 
+    /// A judgement, if its condition holds.
+    fn claim(
+        &self,
+        holds: bool,
+        situation: Situation,
+        first: impl FnOnce() -> String,
+    ) -> Option<Judgement> {
+        holds.then(|| self.of(situation, first()))
+    }
+
     fn amount(&self, amount: Amount) -> String {
         match amount.stated {
             0 => "0".to_owned(),
@@ -180,47 +190,35 @@ impl Judge<'_> {
         } else {
             "No setting can help; the tensor must become smaller."
         };
-        self.request.exceeds(capacity).then(|| {
-            self.of(
-                Situation::RequestExceedsDevice,
-                format!(
-                    "The request alone is larger than the device: {} of {}. {then}",
-                    self.requested(),
-                    Unit::of(capacity.stated).amount(capacity.stated)
-                ),
-            )
+        let exceeds = self.request.exceeds(capacity);
+        self.claim(exceeds, Situation::RequestExceedsDevice, || {
+            let (request, capacity) = (self.requested(), capacity.stated);
+            let capacity = Unit::of(capacity).amount(capacity);
+            format!("The request alone is larger than the device: {request} of {capacity}. {then}")
         })
     }
 
     fn demand_exceeds_device(&self) -> Option<Judgement> {
         let (capacity, demand) = (self.get(Figure::Capacity)?, self.demand()?);
         let live = self.message.live()?;
-        if live.exceeds(capacity) {
-            return Some(self.of(
-                Situation::DemandExceedsDevice,
+        let is_beyond = live.exceeds(capacity);
+        let missing = self.missing(demand - capacity);
+        let [held, taken, all] = [live, demand, capacity].map(|amount| self.amount(amount));
+        let request = self.requested();
+        let exceeds = is_beyond || demand.exceeds(capacity);
+        self.claim(exceeds, Situation::DemandExceedsDevice, || {
+            let how_much = if is_beyond {
                 format!(
-                    "The program needs too much memory: its tensors hold {} before the request for {}, more than the {} of the \
-                     device. The driver has moved some of it to the memory of the host (Windows and WSL do), which is slow. No \
-                     setting can help; {} must go.",
-                    self.amount(live),
-                    self.requested(),
-                    self.amount(capacity),
-                    self.missing(demand - capacity)
-                ),
-            ));
-        }
-        demand.exceeds(capacity).then(|| {
-            self.of(
-                Situation::DemandExceedsDevice,
+                    "{held} before the request for {request}, more than the {all} of the device. The driver has moved some of it \
+                     to the memory of the host (Windows and WSL do), which is slow."
+                )
+            } else {
                 format!(
-                    "The program needs too much memory: its tensors hold {}, and with the request for {} they would take {}, \
-                     more than the {} of the device. No setting can help; {} must go.",
-                    self.amount(live),
-                    self.requested(),
-                    self.amount(demand),
-                    self.amount(capacity),
-                    self.missing(demand - capacity)
-                ),
+                    "{held}, and with the request for {request} they would take {taken}, more than the {all} of the device."
+                )
+            };
+            format!(
+                "The program needs too much memory: its tensors hold {how_much} No setting can help; {missing} must go."
             )
         })
     }
@@ -228,14 +226,11 @@ impl Judge<'_> {
     fn waits_for_streams(&self) -> Option<Judgement> {
         let waits = self.get(Figure::Active)? - self.get(Figure::Allocated)?;
         let matters = waits.least >= self.get(Figure::Capacity)?.stated / PENDING_PART;
-        matters.then(|| {
-            self.of(
-                Situation::WaitsForStreams,
-                format!(
-                    "{} was freed, but waits until other streams no longer use it (record_stream): it can serve no request \
-                     until then. Let the stream that allocates wait for the one that uses the memory.",
-                    self.amount(waits)
-                ),
+        self.claim(matters, Situation::WaitsForStreams, || {
+            format!(
+                "{} was freed, but waits until other streams no longer use it (record_stream): it can serve no request until \
+                 then. Let the stream that allocates wait for the one that uses the memory.",
+                self.amount(waits)
             )
         })
     }

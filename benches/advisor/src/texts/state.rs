@@ -83,21 +83,22 @@ impl Counters {
                     .to_owned(),
             ];
         }
-        if let (Some(active), Some(allocated)) = (self.active[0], self.allocated[0])
-            && active.least.saturating_sub(allocated.most) > reserved.stated / 20
-        {
-            sentences.push(format!(
-                "{} was freed, but waits for other streams (active beyond allocated).",
-                of(active - allocated)
-            ));
-        }
-        if let (Some(requested), Some(allocated)) = (self.requested[0], self.allocated[0])
-            && allocated.least.saturating_sub(requested.most) > reserved.stated / 20
-        {
-            sentences.push(format!(
-                "{} is lost to rounding of sizes (allocated beyond requested).",
-                of(allocated - requested)
-            ));
+        let beyond = [
+            (
+                [self.active[0], self.allocated[0]],
+                "was freed, but waits for other streams (active beyond allocated).",
+            ),
+            (
+                [self.allocated[0], self.requested[0]],
+                "is lost to rounding of sizes (allocated beyond requested).",
+            ),
+        ];
+        for (pair, what) in beyond {
+            if let [Some(more), Some(less)] = pair
+                && more.least.saturating_sub(less.most) > reserved.stated / 20
+            {
+                sentences.push(format!("{} {what}", of(more - less)));
+            }
         }
         if let Some(split) = self.inactive_split[0]
             && split.least > reserved.stated / 20

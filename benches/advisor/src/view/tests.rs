@@ -24,8 +24,9 @@ fn decoded(bytes: &[u8]) -> (Value, [Vec<Vec<u64>>; 2]) {
 fn the_columns_add_up_to_the_memory_after_every_event() {
     ROOMY.gather(
         |program| {
-            program.mark("step 0");
+            program.mark("load");
             hold(program, 2, 30 * MIB);
+            program.mark("step 0");
             let shared = program.alloc_on(1, 5 * MIB, "shared");
             program.record_stream(&shared, 0);
             program.free(shared);
@@ -36,7 +37,14 @@ fn the_columns_add_up_to_the_memory_after_every_event() {
             let view = View::of(evidence).unwrap();
             let (info, [allocations, segments]) = decoded(&view.bytes("name").unwrap());
             assert_eq!(info["name"], "name");
-            assert_eq!(info["marks"][0][1], "step 0");
+            assert_eq!(info["marks"][1], serde_json::json!([3, "step 0"]));
+            let times = |phase: usize| info["phases"][phase]["times"][0].clone();
+            let end = evidence.log.end();
+            assert_eq!(info["phases"][1]["name"], "step");
+            assert_eq!(
+                [times(0), times(1)],
+                [[0, 4], [4, end]].map(|it| serde_json::json!(it))
+            );
             let (born, released) = (&allocations[0], &allocations[2]);
             let held = |column: usize, event: u64| -> u64 {
                 let all =

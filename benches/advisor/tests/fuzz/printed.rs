@@ -83,13 +83,10 @@ impl Printer {
     /// Prints the advice and returns its page.
     fn advised(&self, opened: &Opened, deadline: Deadline) -> anyhow::Result<String> {
         let request = opened.request(Goal {
-            aim: Aim::LeastCapacity,
-            profile: &self.profile,
             time_limit: Some(TIME_LIMIT),
-            tell: None,
             jobs: Jobs::of(Some(NonZeroUsize::MIN)),
             schedules: true,
-            not_throughout: &[],
+            ..Goal::new(Aim::LeastCapacity, &self.profile)
         });
         let advice = advise(&request)?;
         assert_harmless(&text::page(&advice));

@@ -5,16 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use coalesce_advisor::advise::AnswerKind;
 use coalesce_advisor::advise::report::html;
-use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, AnswerKind, advise};
+use coalesce_advisor::conditions::Given;
+use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise};
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
-use coalesce_workloads::cached::Cached;
-use coalesce_workloads::conditions::ReplayConditions;
-use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::input::Input;
 
 use crate::elsewhere::{files, say};
@@ -24,32 +21,12 @@ const COPIES: u64 = 2;
 /// A made-up recording from the tests of another tool.
 const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
 
-fn advice(name: &str, recording: &Recording) -> Advice {
-    let reactive = RecordedWorkload::new(name, recording).unwrap();
-    let workload = Cached::of(&reactive).unwrap();
-    let present = recording.conf.clone().unwrap_or_default();
-    let memory = recording.memory_limit();
+fn advice(input: Input) -> Advice {
+    let opened = Opened::under(&Given::default(), input).unwrap();
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = AdviceRequest {
-        workload: &workload,
-        reactive: &reactive,
-        recording: Some(recording),
-        remarks: &[],
-        sources: &[],
-        present: &present,
-        releases: recording.releases(),
-        conditions: ReplayConditions {
-            addresses: recording.address_policy().unwrap_or_default(),
-            ..ReplayConditions::on(memory.and_then(|found| found.device()).unwrap_or(80 << 30))
-        },
-        limit_below: None,
-        aim: Aim::LeastCapacity,
-        profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
-        jobs: Jobs::default(),
-        time_limit: None,
-        tell: None,
-        schedules: false,
-        not_throughout: &[],
         copies: COPIES,
+        ..opened.request(Goal::new(Aim::LeastCapacity, &profile))
     };
     let advice = advise(&request).unwrap();
     let page = html::page(&request, &advice, "2026-11-22", Deadline::after(None)).unwrap();
@@ -96,9 +73,8 @@ fn all_get_advice(files: Vec<PathBuf>) {
             assert!(!input.err().unwrap().to_string().is_empty());
             continue;
         }
-        let input = input.unwrap();
-        let name = input.workload.name();
-        let advice = advice(name, input.recording.as_ref().unwrap());
+        let advice = advice(input.unwrap());
+        let name = &advice.workload;
         assert!(advice.check.as_ref().unwrap().is_exact, "{name}");
         check(name, &advice);
     }

@@ -43,7 +43,6 @@ pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
 /// What every step leaves, and how long that goes well.
 fn leaks(facts: &Facts<'_>) -> Option<String> {
     let leak = facts.leak?;
-    let amount = |bytes| facts.unit().amount(bytes);
     let from = match leak.stacks.first() {
         Some(site) => format!(" It comes from {site}."),
         None => String::new(),
@@ -60,14 +59,13 @@ fn leaks(facts: &Facts<'_>) -> Option<String> {
     };
     Some(format!(
         "The program leaks: each step leaves {} that it never frees.{from}{until} No setting ends that.",
-        amount(leak.per_step)
+        facts.amount(leak.per_step)
     ))
 }
 
 /// What became of the program; none if no request fails.
 fn died(facts: &Facts<'_>) -> Option<String> {
     let failure = facts.failure.as_ref()?;
-    let amount = |bytes| facts.unit().amount(bytes);
     let who = match (failure.is_recorded, failure.is_handled) {
         (true, false) => "The program died",
         (true, true) => "A request failed (the program handled the error)",
@@ -75,7 +73,7 @@ fn died(facts: &Facts<'_>) -> Option<String> {
     };
     let available = facts.available_text();
     let request = in_both_units(facts, failure.request_bytes);
-    let demand = amount(failure.demand_bytes());
+    let demand = facts.amount(failure.demand_bytes());
     Some(match facts.cause()? {
         FailureCause::TooMuchMemory if failure.demand_bytes() <= facts.available() => {
             let but = if facts.lower_bound() > facts.available() {
@@ -95,12 +93,12 @@ fn died(facts: &Facts<'_>) -> Option<String> {
         FailureCause::Leak => format!(
             "{who}: with the failed request for {request}, its tensors would take {demand} of the {available} available, \
              {} of it left by earlier steps.",
-            amount(facts.leak.map_or(0, |leak| leak.bytes))
+            facts.amount(facts.leak.map_or(0, |leak| leak.bytes))
         ),
         FailureCause::OwnLimit => format!(
             "{who} because it limits itself to {available} ({LIMITS}), while the device has {} beyond that: with the \
              failed request for {request}, its tensors would take {demand}.",
-            amount(facts.beyond_limit())
+            facts.amount(facts.beyond_limit())
         ),
         FailureCause::Fragmentation => {
             let lost = if failure.free_bytes >= failure.request_bytes {
@@ -112,14 +110,14 @@ fn died(facts: &Facts<'_>) -> Option<String> {
                 0 => format!("{available} available"),
                 beyond => format!(
                     "{available} to which it limits itself ({LIMITS}; the device has {} beyond that)",
-                    amount(beyond)
+                    facts.amount(beyond)
                 ),
             };
             format!(
                 "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
                  {demand} of the {available}, but the allocator held {}, {} of it free, {lost}.",
-                amount(failure.reserved_bytes),
-                amount(failure.free_bytes),
+                facts.amount(failure.reserved_bytes),
+                facts.amount(failure.free_bytes),
             )
         }
     })
@@ -138,7 +136,7 @@ fn largest_holders(facts: &Facts<'_>) -> Option<String> {
                 Category::Unknown => String::new(),
                 known => format!("{}, ", known.name()),
             };
-            format!("{holder} ({category}{})", facts.unit().amount(holder.bytes))
+            format!("{holder} ({category}{})", facts.amount(holder.bytes))
         })
         .collect();
     (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
@@ -154,12 +152,11 @@ fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
 }
 
 fn impossible(facts: &Facts<'_>) -> Vec<String> {
-    let amount = |bytes| facts.unit().amount(bytes);
     let demand = facts.lower_bound();
     vec![format!(
         "{}: the program requests {} at its peak, and {} is available. {}",
         no_setting(facts, "can help"),
-        amount(demand),
+        facts.amount(demand),
         facts.available_text(),
         must_go(facts, demand)
     )]
@@ -174,10 +171,9 @@ fn no_setting(facts: &Facts<'_>, what: &str) -> String {
 
 /// What to do where the program needs more than there is.
 fn must_go(facts: &Facts<'_>, needs: u64) -> String {
-    let amount = |bytes| facts.unit().amount(bytes);
     let (available, most) = (facts.available(), facts.request.most_available());
     // Of a limit that is known to lie between two amounts, the lower one is certain.
-    let missing = amount(needs.saturating_sub(available));
+    let missing = facts.amount(needs.saturating_sub(available));
     let bound = if available < most {
         "up to"
     } else {
@@ -186,20 +182,19 @@ fn must_go(facts: &Facts<'_>, needs: u64) -> String {
     if facts.beyond_limit() > 0 {
         return format!(
             "Raise the limit to at least {}, or free {bound} {missing}.",
-            amount(needs)
+            facts.amount(needs)
         );
     }
     format!("{} {missing} must go.", capitalised(bound))
 }
 
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
-    let amount = |bytes| facts.unit().amount(bytes);
     let needs = match least.minimum.known() {
         Some(needs) if needs <= facts.available() => format!(
             "with {}, it completes with {}, but not with the {} available, where the allocator keeps other blocks. Limit the \
              process to the smaller amount (torch.cuda.set_per_process_memory_fraction).",
             quoted(&least.conf),
-            amount(needs),
+            facts.amount(needs),
             facts.available_text(),
         ),
         Some(needs) => {
@@ -213,7 +208,7 @@ fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
             format!(
                 "it needs least with {}, {}, and {} is available.{must_go}",
                 quoted(&least.conf),
-                amount(needs),
+                facts.amount(needs),
                 facts.available_text(),
             )
         }
@@ -222,7 +217,7 @@ fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     vec![format!(
         "{}: {needs} At its peak it requests {}.",
         no_setting(facts, "that was tried makes the program fit"),
-        amount(facts.lower_bound())
+        facts.amount(facts.lower_bound())
     )]
 }
 
@@ -256,21 +251,20 @@ fn keep(facts: &Facts<'_>, reason: &Reason<'_>) -> Vec<String> {
 
 /// The figures of the current settings for the aim.
 fn present_figures(facts: &Facts<'_>) -> String {
-    let amount = |bytes| facts.unit().amount(bytes);
     let aim = facts.request.aim;
     let Some(score) = facts.present().and_then(|present| present.score(aim)) else {
         return String::new();
     };
-    let requested = amount(facts.lower_bound());
+    let requested = facts.amount(facts.lower_bound());
     match aim {
         Aim::LeastCapacity => format!(
             " The program completes with {} of memory and requests {requested} at its peak.",
-            amount(score)
+            facts.amount(score)
         ),
         Aim::DriverTime => format!(" Driver calls take {}.", duration(score)),
         Aim::Reserved => format!(
             " The program holds {} at its peak and requests {requested} of it.{}",
-            amount(score),
+            facts.amount(score),
             smallest_device(facts, facts.present(), None)
         ),
     }
@@ -282,8 +276,10 @@ fn smallest_device(
     then: Option<&TriedSettings>,
     now: Option<&TriedSettings>,
 ) -> String {
-    let amount = |bytes| facts.unit().amount(bytes);
-    let needs = |tried: Option<&TriedSettings>| tried?.score(Aim::LeastCapacity).map(amount);
+    let needs = |tried: Option<&TriedSettings>| {
+        let score = tried?.score(Aim::LeastCapacity)?;
+        Some(facts.amount(score))
+    };
     match (needs(then), needs(now)) {
         (None, _) => String::new(),
         (Some(then), Some(now)) if then != now => {
@@ -296,12 +292,11 @@ fn smallest_device(
 fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     let present = facts.present();
     let mut sentences = Vec::new();
-    let amount = |bytes| facts.unit().amount(bytes);
     if let Some(leak) = facts.leak {
         let needs = best.score(Aim::LeastCapacity).unwrap_or(0);
         sentences.push(format!(
             "The settings below only delay it: under them, the recorded steps need {}, and {} would fit.",
-            amount(needs),
+            facts.amount(needs),
             count(facts.available().saturating_sub(needs) / leak.per_step.max(1), "more step")
         ));
     } else if facts.failure.is_some() {
@@ -315,11 +310,11 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
             Some(needs) => {
                 let spare = match available.saturating_sub(needs) {
                     0 => "all that is available".to_owned(),
-                    spare => format!("{} less than available", amount(spare)),
+                    spare => format!("{} less than available", facts.amount(spare)),
                 };
                 format!(
                     "With the settings below, {served}: it needs {}, {spare}.",
-                    amount(needs)
+                    facts.amount(needs)
                 )
             }
             None => format!("With the settings below, {served}."),
@@ -347,7 +342,6 @@ fn is_lower_bound(facts: &Facts<'_>, settings: &TriedSettings) -> bool {
 /// What the advised settings gain for the aim.
 fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let aim = facts.request.aim;
-    let amount = |bytes| facts.unit().amount(bytes);
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
     let is_bound = is_lower_bound(facts, best);
@@ -360,16 +354,16 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
         (_, None) => String::new(),
         (Aim::DriverTime, Some(before)) => format!(" instead of {}", duration(before)),
         (_, Some(before)) => {
-            let saved = amount(before.saturating_sub(after));
-            format!(" instead of {}, {up_to}{saved} less", amount(before))
+            let saved = facts.amount(before.saturating_sub(after));
+            format!(" instead of {}, {up_to}{saved} less", facts.amount(before))
         }
     };
-    let requested = amount(facts.lower_bound());
+    let requested = facts.amount(facts.lower_bound());
     match aim {
         Aim::LeastCapacity => format!(
             "With the settings below, the program completes with {at_least}{} of memory{instead}. It requests \
              {requested} at its peak.",
-            amount(after)
+            facts.amount(after)
         ),
         Aim::DriverTime => format!(
             "With the settings below, driver calls take {}{instead}, by the cost profile '{}'.",
@@ -379,7 +373,7 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
         Aim::Reserved => format!(
             "With the settings below, the program holds {at_least}{} at its peak{instead}. It requests \
              {requested} of it.{}",
-            amount(after),
+            facts.amount(after),
             smallest_device(facts, Some(best), facts.present())
         ),
     }
@@ -410,22 +404,21 @@ fn slower_driver(
 pub(super) fn own_policy(facts: &Facts<'_>, needs: u64) -> Option<String> {
     let own = facts.needs_under_own_policy()?;
     let available = facts.available();
-    let amount = |bytes| facts.unit().amount(bytes);
     let run = format!("COALESCE_TORCH_ALLOC=policy={OWN} python -m coalesce_torch PROGRAM.py");
     match (needs > available, own <= available) {
         (true, true) => Some(format!(
             "With Coalesce's own allocator in place of PyTorch's it fits: it needs {}, {} less than available. To run it so: \
              {run}",
-            amount(own),
-            amount(available - own)
+            facts.amount(own),
+            facts.amount(available - own)
         )),
         (true, false) => None,
         // Less than 3 % is not worth another allocator.
         (false, _) if own.saturating_mul(100) > needs.saturating_mul(97) => None,
         (false, _) => Some(format!(
             "With Coalesce's own allocator in place of PyTorch's it needs {} instead of {}. To run it so: {run}",
-            amount(own),
-            amount(needs)
+            facts.amount(own),
+            facts.amount(needs)
         )),
     }
 }
@@ -436,7 +429,6 @@ pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
     let Some(chosen) = search.tried.iter().find(|tried| tried.conf == chosen) else {
         return Vec::new();
     };
-    let amount = |bytes| facts.unit().amount(bytes);
     let others = Aim::ALL
         .into_iter()
         .filter(|&other| other != facts.request.aim);
@@ -448,7 +440,11 @@ pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
             return None;
         }
         let (goal, now, then) = match other {
-            Aim::LeastCapacity => ("to need the least memory", amount(now), amount(then)),
+            Aim::LeastCapacity => (
+                "to need the least memory",
+                facts.amount(now),
+                facts.amount(then),
+            ),
             Aim::DriverTime => (
                 "to spend the least time in driver calls",
                 duration(now),
@@ -456,8 +452,8 @@ pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
             ),
             Aim::Reserved => (
                 "to hold the least memory on this device",
-                amount(now),
-                amount(then),
+                facts.amount(now),
+                facts.amount(then),
             ),
         };
         let conf = quoted(&best.conf);

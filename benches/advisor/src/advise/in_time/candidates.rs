@@ -7,11 +7,14 @@ use std::ops::Range;
 use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
 use coalesce_alloc::{MempoolId, PoolCall};
+use coalesce_workloads::formats::snapshot::{Frame, Stack};
 use coalesce_workloads::op::{Answer, Op};
 
+use super::order::{self, Lasting};
 use super::remedy::{Act, Remedy, Times};
 use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
+use crate::holders::Holders;
 use crate::phases::{Phase, ProgramLine, phases};
 
 /// A phase is repeated if it comes this often.
@@ -27,6 +30,8 @@ pub(in crate::advise) struct Candidates {
     pub phases: Vec<Phase>,
     /// Remedies apart from other settings.
     pub remedies: Vec<Remedy>,
+    /// Tensors that stay.
+    pub lasting: Vec<Lasting>,
 }
 
 /// What serves a request: the stream, and the private pool that the program uses.
@@ -34,61 +39,51 @@ type Home = (u32, MempoolId);
 
 impl Candidates {
     /// The candidates of a program, as far as its replay shows it.
-    pub fn of(evidence: &Evidence<'_>) -> Self {
+    pub fn of(evidence: &Evidence<'_>, holders: &Holders<'_>) -> Self {
         let phases = phases(evidence);
         let homes = homes(evidence);
+        let is_in_pool = |request: usize| {
+            let home = homes.get(request);
+            home.is_none_or(|(_, pool)| *pool != MempoolId::DEFAULT)
+        };
         let has_pools = homes.iter().any(|(_, pool)| *pool != MempoolId::DEFAULT);
         let mut remedies = primes(evidence, &phases, &homes);
         remedies.extend(phases.iter().flat_map(emptied));
         if !has_pools {
             let pools = in_pools(evidence, &phases);
-            remedies.extend(pools.flat_map(|(phase, at, requests)| {
-                [false, true].map(move |no_split| Remedy {
-                    act: Act::Pool { no_split },
-                    phase: phase.clone(),
-                    at: at.clone(),
-                    times: Times::Every(1),
-                    requests: requests.clone(),
-                })
+            remedies.extend(pools.flat_map(|phase| {
+                let pool = |no_split| remedy(&phase, Act::Pool { no_split }, Times::Every(1));
+                [false, true].map(pool)
             }));
         }
-        Self { phases, remedies }
+        Self {
+            lasting: order::lasting(evidence, holders, is_in_pool),
+            phases,
+            remedies,
+        }
     }
 
     /// Remedies that change the settings from `base` to one of `confs`: in one phase, from one on, or up to it.
     pub fn settings(&self, base: &str, confs: &[String]) -> Vec<Remedy> {
+        let change = |phase: &Phase, conf: &String, comes_back: bool| {
+            let then = comes_back.then(|| super::remedy::back(conf, base));
+            let conf = conf.clone();
+            let times = if comes_back {
+                Times::Every(1)
+            } else {
+                Times::First
+            };
+            remedy(phase, Act::Settings { conf, then }, times)
+        };
         let all = self.phases.iter().filter(|_| self.phases.len() > 1);
         let each = all.flat_map(|phase| {
-            let during = confs.iter().map(|conf| {
-                let then = Some(super::remedy::back(conf, base));
-                remedy(
-                    phase,
-                    Act::Settings {
-                        conf: conf.clone(),
-                        then,
-                    },
-                    Times::Every(1),
-                )
-            });
-            let from = confs.iter().map(|conf| {
-                remedy(
-                    phase,
-                    Act::Settings {
-                        conf: conf.clone(),
-                        then: None,
-                    },
-                    Times::First,
-                )
-            });
-            during.chain(from.filter(|remedy| starts(remedy) > 0))
+            let begins_later = phase.times.first().is_some_and(|first| first.start > 0);
+            let during = confs.iter().map(move |conf| change(phase, conf, true));
+            let from = confs.iter().filter(move |_| begins_later);
+            during.chain(from.map(move |conf| change(phase, conf, false)))
         });
         each.collect()
     }
-}
-
-/// The first request of a remedy.
-fn starts(remedy: &Remedy) -> u64 {
-    remedy.requests.first().map_or(0, |requests| requests.start)
 }
 
 fn remedy(phase: &Phase, act: Act, times: Times) -> Remedy {
@@ -119,9 +114,6 @@ fn emptied(phase: &Phase) -> Vec<Remedy> {
         .map(|times| remedy(phase, Act::EmptyCache, times))
         .collect()
 }
-
-/// A part of the program that requests memory: its name, its line, and its requests each time that it runs.
-type Place = (String, Option<ProgramLine>, Vec<Range<u64>>);
 
 /// The homes of all requests.
 fn homes(evidence: &Evidence<'_>) -> Vec<Home> {
@@ -163,7 +155,7 @@ fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Reme
             time.is_some_and(|time| time.contains(&(index as u64)))
         }))
     };
-    let mut places: Vec<(Place, Home, Vec<u64>)> = Vec::new();
+    let mut places: Vec<(Phase, Home, Vec<u64>)> = Vec::new();
     for (&home, &request) in first.iter().filter(|(_, request)| **request >= before) {
         let peak_of_all = peak(of(home));
         let largest = of(home).map(|(_, a)| a.bytes).max().unwrap_or(0);
@@ -174,9 +166,7 @@ fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Reme
             largest,
         ];
         sizes.extend(phases.iter().map(|phase| of_phase(home, phase)));
-        let (name, line) = requester(evidence, request, phases);
-        let requests = once(request as u64..request as u64 + 1).collect();
-        places.push(((name, line, requests), home, sizes));
+        places.push((requester(evidence, request, phases), home, sizes));
     }
     for phase in phases {
         let begin = phase
@@ -187,25 +177,16 @@ fn primes(evidence: &Evidence<'_>, phases: &[Phase], homes: &[Home]) -> Vec<Reme
             .filter(|begin| *begin > before)
             .and_then(|begin| homes.get(begin));
         if let Some(&home) = home {
-            let place = (phase.name.clone(), phase.line.clone(), phase.times.clone());
-            places.push((place, home, vec![of_phase(home, phase)]));
+            places.push((phase.clone(), home, vec![of_phase(home, phase)]));
         }
     }
-    let each = places
-        .into_iter()
-        .flat_map(|((phase, at, requests), (stream, _), sizes)| {
-            let sizes = sizes
-                .into_iter()
-                .map(|size| size.next_multiple_of(GRANULARITY));
-            let sizes: BTreeSet<u64> = sizes.filter(|size| *size > GRANULARITY).collect();
-            sizes.into_iter().map(move |bytes| Remedy {
-                act: Act::Prime { bytes, stream },
-                phase: phase.clone(),
-                at: at.clone(),
-                times: Times::First,
-                requests: requests.clone(),
-            })
-        });
+    let each = places.into_iter().flat_map(|(phase, (stream, _), sizes)| {
+        let sizes = sizes.into_iter();
+        let sizes = sizes.map(|size| size.next_multiple_of(GRANULARITY));
+        let sizes: BTreeSet<u64> = sizes.filter(|size| *size > GRANULARITY).collect();
+        let sizes = sizes.into_iter();
+        sizes.map(move |bytes| remedy(&phase, Act::Prime { bytes, stream }, Times::First))
+    });
     each.collect()
 }
 
@@ -226,30 +207,22 @@ fn peak<'l>(allocations: impl Iterator<Item = (usize, &'l Allocation)>) -> u64 {
     most.unsigned_abs()
 }
 
-/// Who makes a request: the phase, and its line; or else the line of the program that is to blame.
-fn requester(
-    evidence: &Evidence<'_>,
-    request: usize,
-    phases: &[Phase],
-) -> (String, Option<ProgramLine>) {
+/// Who makes a request: the phase that it begins, or else the line of the program that is to blame.
+fn requester(evidence: &Evidence<'_>, request: usize, phases: &[Phase]) -> Phase {
     let at = request as u64;
-    if let Some(phase) = phases
-        .iter()
-        .find(|phase| phase.times.first().is_some_and(|time| time.start == at))
-    {
-        return (phase.name.clone(), phase.line.clone());
-    }
-    match blamed(evidence, request) {
-        Some(line) => (line.place(), Some(line)),
-        None => ("the first request".to_owned(), None),
-    }
+    let begins = |phase: &&Phase| phase.times.first().is_some_and(|time| time.start == at);
+    let (name, line) = match (phases.iter().find(begins), blamed(evidence, request)) {
+        (Some(phase), _) => (phase.name.clone(), phase.line.clone()),
+        (None, Some(line)) => (line.place(), Some(line)),
+        (None, None) => ("the first request".to_owned(), None),
+    };
+    let times = once(at..at + 1).collect();
+    Phase { name, line, times }
 }
 
 /// The line of the program that is to blame for a request.
 fn blamed(evidence: &Evidence<'_>, request: usize) -> Option<ProgramLine> {
-    let stack = evidence.stack_of(request)?;
-    let stack = evidence.subject.recording?.stacks.get(stack.0 as usize)?;
-    stack.blamed().map(ProgramLine::of)
+    evidence.stack(request)?.blamed().map(ProgramLine::of)
 }
 
 /// Phases and lines that could have a pool of their own: lines whose tensors live for long, and phases in which each request
@@ -257,7 +230,7 @@ fn blamed(evidence: &Evidence<'_>, request: usize) -> Option<ProgramLine> {
 fn in_pools<'e>(
     evidence: &'e Evidence<'_>,
     phases: &'e [Phase],
-) -> impl Iterator<Item = Place> + 'e {
+) -> impl Iterator<Item = Phase> + 'e {
     let has_stacks = evidence.subject.recording.is_some();
     let is_of_thread = move |request: u64| {
         let index = usize::try_from(request).unwrap_or(usize::MAX);
@@ -266,12 +239,11 @@ fn in_pools<'e>(
     let whole = phases
         .iter()
         .filter(move |phase| phase.times.iter().cloned().flatten().all(is_of_thread));
-    let whole = whole.map(|phase| (phase.name.clone(), phase.line.clone(), phase.times.clone()));
-    whole.chain(lasting(evidence))
+    whole.cloned().chain(lasting(evidence))
 }
 
 /// The lines whose tensors live for at least half of the program, with all times that they are executed.
-fn lasting(evidence: &Evidence<'_>) -> Vec<Place> {
+fn lasting(evidence: &Evidence<'_>) -> Vec<Phase> {
     let half = evidence.log.end() / 2;
     let mut bytes: BTreeMap<ProgramLine, u64> = BTreeMap::new();
     for (index, allocation) in evidence.allocations() {
@@ -293,33 +265,23 @@ fn lasting(evidence: &Evidence<'_>) -> Vec<Place> {
         .into_iter()
         .filter(|(bytes, _)| *bytes >= least)
         .take(LINES);
-    let places = lines.map(|(_, line)| {
-        (
-            line.place(),
-            Some(line.clone()),
-            executions(evidence, &line),
-        )
+    let places = lines.map(|(_, line)| Phase {
+        name: line.place(),
+        times: executions(evidence, &line),
+        line: Some(line),
     });
     places.collect()
 }
 
 /// The requests that are made while a line is executed.
 fn executions(evidence: &Evidence<'_>, line: &ProgramLine) -> Vec<Range<u64>> {
-    let stacks = evidence
-        .subject
-        .recording
-        .map_or(&[][..], |recording| &recording.stacks);
-    let passes: Vec<bool> = stacks
-        .iter()
-        .map(|stack| {
-            let mut frames = stack.frames.iter();
-            frames.any(|frame| {
-                frame.line == line.line
-                    && frame.filename == line.file
-                    && frame.name == line.function
-            })
-        })
-        .collect();
+    let recording = evidence.subject.recording;
+    let stacks = recording.map_or(&[][..], |recording| &recording.stacks);
+    let is_line = |frame: &Frame| {
+        (&frame.filename, frame.line, &frame.name) == (&line.file, line.line, &line.function)
+    };
+    let passes = |stack: &Stack| stack.frames.iter().any(|frame| is_line(frame));
+    let passes: Vec<bool> = stacks.iter().map(passes).collect();
     let mut times: Vec<Range<u64>> = Vec::new();
     for (index, _) in evidence.allocations() {
         let stack = evidence.stack_of(index);

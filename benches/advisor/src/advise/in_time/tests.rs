@@ -1,16 +1,20 @@
 //! What is worth trying in programs as text, and the Python of it: `cases/`.
 
 use coalesce_alloc::release::v2;
+use coalesce_workloads::cached::Cached;
 use coalesce_workloads::cases;
 
 use super::*;
+use crate::advise::advise;
+use crate::advise::tests::request;
 use crate::diagnose::testing::case;
+use crate::holders::Holders;
 
 #[test]
 fn remedies_of_programs() {
     cases::check("src/advise/in_time/cases/remedies.txt", |program| {
         case::gather(program, |evidence| {
-            let candidates = Candidates::of(evidence);
+            let candidates = Candidates::of(evidence, &Holders::of(evidence));
             let confs = ["max_split_size_mb:20".to_owned()];
             let settings = candidates.settings("", &confs);
             let all = candidates.remedies.iter().chain(&settings);
@@ -22,6 +26,27 @@ fn remedies_of_programs() {
                 format!("{}: {python} [{}]", remedy.place(), actions.join(" "))
             });
             lines.collect::<Vec<_>>().join("\n")
+        })
+    });
+}
+
+/// What could come first, and the answer for all devices on which the program completes.
+#[test]
+fn orders_of_programs() {
+    cases::check("src/advise/in_time/cases/orders.txt", |program| {
+        case::gather(program, |evidence| {
+            let lasting = order::lasting(evidence, &Holders::of(evidence), |_| false);
+            let workload = Cached::of(evidence.subject.workload).unwrap();
+            let advice = advise(&AdviceRequest {
+                aim: Aim::Reserved,
+                schedules: true,
+                copies: 4,
+                ..request(&workload)
+            });
+            let in_order = advice.unwrap().in_order;
+            let sentences = in_order.map_or("no gain".to_owned(), |it| it.sentences.join("\n"));
+            let first = lasting.iter().map(|one| format!("first: {one:?}\n"));
+            first.collect::<String>() + &sentences
         })
     });
 }

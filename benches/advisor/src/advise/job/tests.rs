@@ -1,6 +1,3 @@
-use std::path::Path;
-
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::cases;
 use coalesce_workloads::conditions::ReplayConditions;
@@ -62,10 +59,9 @@ fn advised<T>(look: impl FnOnce(&[AdviceRequest<'_>], Vec<Advice>) -> T) -> T {
         }
     };
     let workloads = [0, 6].map(|more| Cached::of(&written(program(more))).unwrap());
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let requests = workloads.each_ref().map(|workload| AdviceRequest {
         conditions: ReplayConditions::on(400 * MIB),
-        ..request(workload, &profile)
+        ..request(workload)
     });
     let ranks = requests.iter().map(|request| advise(request).unwrap());
     look(&requests, ranks.collect())

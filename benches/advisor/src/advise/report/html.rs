@@ -1,15 +1,18 @@
 //! Advice as one HTML page that works offline: the viewer with its data inside.
 
-mod data;
+use std::io::Write;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use coalesce_alloc::printable::printable;
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
 use coalesce_bench::text::{amount, escape, quoted};
 use coalesce_workloads::json;
 use coalesce_workloads::op::Workload;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde::Serialize;
 
-use self::data::{as_json, compressed, element};
 use super::text;
 use crate::advise::advice::Advice;
 use crate::advise::request::AdviceRequest;
@@ -142,6 +145,23 @@ fn replay(request: &AdviceRequest<'_>, conf: &str, deadline: Deadline) -> anyhow
     let known = known_part(conf, request.conditions.release);
     let evidence = Evidence::gather(request.subject(&workload, &known))?;
     compressed(&View::of(&evidence)?.bytes(request.workload.name())?)
+}
+
+/// Bytes compressed with gzip, in base64.
+fn compressed(bytes: &[u8]) -> anyhow::Result<String> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    Ok(STANDARD.encode(encoder.finish()?))
+}
+
+/// An element that holds a text, which needs no escapes.
+fn element(id: &str, text: &str) -> String {
+    format!("<script id=\"{id}\" type=\"text/plain\">{text}</script>\n")
+}
+
+/// A value as JSON that may stand in a script element: no tag begins or ends in it, and its texts may be shown.
+fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(json::shown(value)?.replace('<', "\\u003c"))
 }
 
 #[cfg(test)]

@@ -26,10 +26,15 @@ pub fn page(advice: &Advice) -> String {
         findings(advice),
         ranking(advice),
         others(advice),
-        reliability_section(advice),
+        format!("Reliability\n{}", paragraphs(reliability(advice))),
     ];
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    joined(parts)
+}
+
+/// The parts that are not empty, with a line between.
+fn joined(parts: impl IntoIterator<Item = String>) -> String {
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("\n")
 }
 
 fn answer(advice: &Advice) -> String {
@@ -42,9 +47,14 @@ fn answer(advice: &Advice) -> String {
         command(answer.command.as_deref()),
         paragraphs(remarks.cloned()),
         advice.in_time.as_ref().map_or_else(String::new, in_time),
+        paragraphs(
+            advice
+                .in_order
+                .iter()
+                .flat_map(|order| order.sentences.clone()),
+        ),
     ];
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    joined(parts)
 }
 
 /// What the program could do at some of its lines, and its phases.
@@ -67,8 +77,7 @@ fn in_time(in_time: &InTime) -> String {
         lines,
         paragraphs([format!("The phases of the program: {}.", phases.join(", "))]),
     ];
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    joined(parts)
 }
 
 /// The first sentence of the answer, as it stands in the [`page()`].
@@ -146,13 +155,13 @@ fn peak(advice: &Advice) -> String {
 }
 
 /// What is in use beside PyTorch's allocator.
-pub(super) const BESIDE: &str = "used by CUDA, its libraries and other processes, as recorded";
+const BESIDE: &str = "used by CUDA, its libraries and other processes, as recorded";
 
 /// The moment of [`PeakBreakdown`](crate::advise::PeakBreakdown).
 const AT_PEAK: &str = "At the peak of reserved memory";
 
 /// Number of holders shown; the rest is summed up.
-pub(super) const MOST_HOLDERS: usize = 10;
+const MOST_HOLDERS: usize = 10;
 
 fn holders(advice: &Advice) -> String {
     let holdings = &advice.holdings;
@@ -183,14 +192,14 @@ fn holders(advice: &Advice) -> String {
 }
 
 /// The number of holders that are not shown, and their bytes; none if all are shown.
-pub(super) fn further_holders(advice: &Advice) -> Option<(usize, u64)> {
+fn further_holders(advice: &Advice) -> Option<(usize, u64)> {
     let further = advice.holdings.holders.get(MOST_HOLDERS..)?;
     let bytes = further.iter().map(|holder| holder.bytes).sum();
     (!further.is_empty()).then_some((further.len(), bytes))
 }
 
 /// The title of the holders, with the moment at which they hold memory.
-pub(super) fn holders_title(advice: &Advice) -> String {
+fn holders_title(advice: &Advice) -> String {
     let total = unit(advice).amount(advice.holdings.total_bytes);
     match advice.answer.failure {
         Some(_) => format!("Who held the {total} of requested memory when the request failed"),
@@ -199,7 +208,7 @@ pub(super) fn holders_title(advice: &Advice) -> String {
 }
 
 /// The categories with their shares, and the share of unknown purpose.
-pub(super) fn categories(advice: &Advice) -> String {
+fn categories(advice: &Advice) -> String {
     let holdings = &advice.holdings;
     let is_shown = |bytes: u64| bytes > 0 && bytes >= holdings.total_bytes / 1000;
     let known = holdings
@@ -236,7 +245,7 @@ fn findings(advice: &Advice) -> String {
 }
 
 /// The unit of all amounts on the page.
-pub(super) fn unit(advice: &Advice) -> Unit {
+fn unit(advice: &Advice) -> Unit {
     let present = advice.ranking.iter().find(|row| row.is_present);
     let reserved = present.map_or(0, |row| row.peak_reserved_bytes);
     Unit::of(reserved.max(advice.lower_bound_bytes))
@@ -252,7 +261,7 @@ pub(super) fn about(advice: &Advice) -> String {
 }
 
 /// The titles of the columns of figures.
-pub(super) const FIGURES: [&str; 6] = ["needs", "holds", "retries", "OOMs", "calls", "driver time"];
+const FIGURES: [&str; 6] = ["needs", "holds", "retries", "OOMs", "calls", "driver time"];
 
 fn figures_table(last: &str) -> Table {
     let figures = FIGURES.into_iter().map(Column::right);
@@ -276,10 +285,10 @@ fn ranking(advice: &Advice) -> String {
         table.row(figures.into_iter().chain([String::new(), name]));
     }
     format!(
-        "{}\n{}{}",
-        ranking_title(advice),
+        "Settings: the current ones, then the best for {} first\n{}{}",
+        advice.aim.name(),
         table.text(),
-        paragraphs([legend(advice, "* or Pareto-optimal")])
+        paragraphs([legend(advice)])
     )
 }
 
@@ -310,22 +319,14 @@ fn own_policy(advice: &Advice) -> Option<([String; 6], String)> {
     ))
 }
 
-/// The title of the table of settings.
-pub(super) fn ranking_title(advice: &Advice) -> String {
-    format!(
-        "Settings: the current ones, then the best for {} first",
-        advice.aim.name()
-    )
-}
-
 /// The figures of settings, as [`FIGURES`].
-pub(super) fn row_figures(row: &RankedSettings, unit: Unit) -> [String; 6] {
+fn row_figures(row: &RankedSettings, unit: Unit) -> [String; 6] {
     let holds = unit.amount(reserved(row));
     figures(needs(row, unit), holds, &row.on_device)
 }
 
 /// The figures of another policy, as [`FIGURES`], or why there are none.
-pub(super) fn other_figures(other: &OtherPolicy, unit: Unit) -> Result<[String; 6], String> {
+fn other_figures(other: &OtherPolicy, unit: Unit) -> Result<[String; 6], String> {
     match (other.obstacle(), &other.on_device) {
         (None, Some(on_device)) => Ok(figures(
             known(other.least_capacity_bytes, unit),
@@ -353,7 +354,7 @@ fn figures(needs: String, holds: String, on_device: &RunFigures) -> [String; 6] 
 }
 
 /// Explains the columns of the table of settings, and the mark of rows on the Pareto front.
-pub(super) fn legend(advice: &Advice, on_front: &str) -> String {
+fn legend(advice: &Advice) -> String {
     let rows = advice.ranking.iter().map(|row| row.on_device);
     let others = advice.others.iter().filter_map(|other| other.on_device);
     let with_room = if rows.chain(others).all(|figures| figures.fits()) {
@@ -369,7 +370,7 @@ pub(super) fn legend(advice: &Advice, on_front: &str) -> String {
     format!(
         "needs: the least memory with which the program completes. holds: the peak of reserved memory on this \
          device{with_room}, which includes free memory that the allocator keeps while there is room. calls and \
-         driver time: driver calls on this device and their time, by the cost profile '{}'. {on_front}: no other \
+         driver time: driver calls on this device and their time, by the cost profile '{}'. * or Pareto-optimal: no other \
          row is better in one of needs, holds and driver time without being worse in another.{fails}",
         advice.profile
     )
@@ -401,7 +402,7 @@ fn other_reserved(other: &OtherPolicy) -> Option<u64> {
 }
 
 /// What distinguishes a row.
-pub(super) fn notes(row: &RankedSettings) -> Vec<String> {
+fn notes(row: &RankedSettings) -> Vec<String> {
     let mut notes = Vec::new();
     if row.is_present {
         notes.push("current".to_owned());
@@ -453,12 +454,8 @@ fn others(advice: &Advice) -> String {
     format!("Other allocators\n{}{obstacles}", table.text())
 }
 
-fn reliability_section(advice: &Advice) -> String {
-    format!("Reliability\n{}", paragraphs(reliability(advice)))
-}
-
 /// How reliable the advice is, one sentence or two each.
-pub(super) fn reliability(advice: &Advice) -> Vec<String> {
+fn reliability(advice: &Advice) -> Vec<String> {
     let mut sentences = advice.remarks.clone();
     if let Some(stability) = &advice.stability {
         let excess = |spread: &Spread| {

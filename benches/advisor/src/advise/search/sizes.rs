@@ -118,16 +118,8 @@ mod tests {
 
     #[test]
     fn lines_are_between_sizes_and_above_the_segments_of_smaller_sizes() {
-        const REQUESTS: &[u64] = &[
-            10,
-            30 * MIB,
-            30 * MIB,
-            // Its segment has 100 MiB, the same as the next size: no line separates them.
-            99 * MIB,
-            100 * MIB,
-            200 * MIB + 1,
-        ];
-        let sizes = sizes(REQUESTS);
+        // The segment of 99 MiB has 100 MiB, the same as the next size: no line separates them.
+        let sizes = sizes(&[10, 30 * MIB, 30 * MIB, 99 * MIB, 100 * MIB, 200 * MIB + 1]);
         assert_eq!(sizes.split_lines(20), [30, 99, 200]);
         assert_eq!(sizes.split_lines(50), [99, 200]);
         assert_eq!(sizes.main_split_lines(20, 2), [30, 200]);
@@ -144,16 +136,8 @@ mod tests {
         assert_eq!(sizes(&[21 * MIB, 23 * MIB]).split_lines(21), [21, 23]);
         assert_eq!(sizes(&[20 * MIB]).split_lines(21), [0; 0]);
         assert_eq!(sizes(&[20 * MIB]).main_split_lines(21, 4), [0; 0]);
-        let many = sizes(&[
-            22 * MIB,
-            26 * MIB,
-            30 * MIB,
-            34 * MIB,
-            38 * MIB,
-            42 * MIB,
-            46 * MIB,
-            50 * MIB,
-        ]);
+        let many: Vec<u64> = (22..=50).step_by(4).map(|mib| mib * MIB).collect();
+        let many = sizes(&many);
         assert_eq!(many.main_split_lines(20, 3), [22, 38, 46]);
         assert_eq!(many.main_split_lines(20, 100).len(), 8);
     }

@@ -55,7 +55,7 @@ fn shown(evidence: &Evidence<'_>) -> String {
     let requests = evidence.allocations().map(|(index, a)| (index, a.bytes));
     // A request that there is not counts nowhere.
     for site in evidence.call_sites(requests.chain([(9_999, 1)])) {
-        let _ = writeln!(text, "{site}");
+        let _ = writeln!(text, "{site}, frames {}", site.frames.len());
     }
     let requests = || {
         evidence

@@ -10,15 +10,18 @@ use crate::diagnose::text;
 fn the_cases_of_each_rule() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/diagnose/rules/cases");
     for (name, rule) in RULES {
-        cases::check(format!("{folder}/{name}.txt"), |case| find(*rule, case));
+        cases::check(format!("{folder}/{name}.txt"), |case| {
+            find(name, *rule, case)
+        });
     }
 }
 
 /// What a rule finds in a case.
-fn find(rule: Rule, case: &str) -> String {
-    let Some(found) = case::gather(case, rule) else {
+fn find(name: &'static str, rule: Rule, case: &str) -> String {
+    let Some(mut found) = case::gather(case, rule) else {
         return "nothing".to_owned();
     };
+    found.rule = name;
     let shown = text(std::slice::from_ref(&found));
     let mut shown: String = shown
         .lines()

@@ -27,10 +27,12 @@
 //! | `repeat 3: WHAT` | does this and the indented lines below three times |
 //! | `steps 1-4: WHAT` | the same four times, and enters `step 1` to `step 4` |
 //! | `in train.py:9 main > a.py:5 f: WHAT` | does it in these frames, which are recorded with each request; outermost first |
+//! | `annotated forward: WHAT`, `noted forward: WHAT` | does it in an annotation of the recording, or with a note at each request |
 //!
 //! If a line begins with `in`, the requests outside of such lines are recorded without Python frames. `CALL` is the frame of
 //! PyTorch that calls a module.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,13 +41,15 @@ use coalesce_alloc::bytes;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_workloads::families::program::{Program, Tensor};
-use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
+use coalesce_workloads::formats::snapshot::{Annotation, Frame, Recording, Stack, StackId};
 use coalesce_workloads::op::{Answer, Op};
 use coalesce_workloads::surroundings::Change;
 
 use super::{GIB, Scene};
 use crate::diagnose::Evidence;
 
+/// Lines that need a recording begin so.
+const RECORDED: [&str; 3] = ["in ", "annotated ", "noted "];
 const CALL: &str = "/lib/site-packages/torch/nn/modules/module.py:1775 _call_impl";
 
 /// Gathers the evidence of a case and passes it to `look`.
@@ -62,11 +66,12 @@ pub fn gather<T>(case: &str, look: impl Fn(&Evidence<'_>) -> T) -> T {
             _ => lines.push(line),
         }
     }
-    if lines
-        .iter()
-        .any(|line| line.trim_start().starts_with("in "))
-    {
-        record_stacks(&lines, &mut recording);
+    if lines.iter().any(|line| {
+        RECORDED
+            .iter()
+            .any(|word| line.trim_start().starts_with(word))
+    }) {
+        record(&lines, &mut recording);
     }
     let recording = (!recording.entries.is_empty()).then_some(&recording);
     let program = |program: &mut Program<'_>| Run::default().lines(&lines, program, "");
@@ -87,29 +92,43 @@ fn recorded(entry: &str) -> TraceEntry {
     }
 }
 
-/// Records the requests of a program with their stacks.
-fn record_stacks(lines: &[&str], recording: &mut Recording) {
-    let mut sizes = Vec::new();
+/// Records what a program requests and frees, at the number of the entry as its time, with stacks, notes and annotations.
+fn record(lines: &[&str], recording: &mut Recording) {
+    let ops = RefCell::new(Vec::new());
     let mut sink = |op: Op<'_>| {
-        if let Op::Malloc { bytes, .. } = op {
-            sizes.push(bytes);
+        match op {
+            Op::Malloc { bytes, .. } => ops.borrow_mut().push(Some(bytes)),
+            Op::Free { .. } => ops.borrow_mut().push(None),
+            _ => {}
         }
         Ok(Answer::Done)
     };
-    let mut run = Run::default();
+    let mut run = Run {
+        recorded: Some(&ops),
+        ..Run::default()
+    };
     run.lines(lines, &mut Program::new(&mut sink), "");
+    let mut requests = run.requests.into_iter();
+    recording.annotations = run.annotations;
     recording.stacks.push(Stack::default());
-    for (stack, bytes) in run.stacks.iter().zip(sizes) {
-        recording
-            .entries
-            .push(recorded(&format!("alloc, {bytes} bytes")));
+    for (index, op) in ops.take().into_iter().enumerate() {
+        let (action, size) = op.map_or((Action::FreeCompleted, 0), |bytes| (Action::Alloc, bytes));
+        recording.entries.push(TraceEntry {
+            action,
+            addr: DeviceAddr(0),
+            size,
+            stream: StreamId::DEFAULT,
+            time_us: index as u64,
+        });
+        let (stack, note) = op.and_then(|_| requests.next()).unwrap_or_default();
+        if !note.is_empty() {
+            recording.entry_labels.insert(index, note.to_owned());
+        }
         let frames = stack.rsplit(" > ").filter_map(frame).collect();
         let stack = Stack { frames };
         let known = recording.stacks.iter().position(|other| *other == stack);
         let id = known.unwrap_or(recording.stacks.len());
-        if known.is_none() {
-            recording.stacks.push(stack);
-        }
+        recording.stacks.extend(known.is_none().then_some(stack));
         recording.entry_stacks.push(StackId(id as u32));
     }
 }
@@ -130,8 +149,13 @@ fn frame(text: &str) -> Option<Arc<Frame>> {
 #[derive(Default)]
 struct Run<'a> {
     lists: BTreeMap<&'a str, Vec<Tensor>>,
-    /// The frames of each request, outermost first.
-    stacks: Vec<String>,
+    /// The bytes of each request, and nothing for a free, if they are recorded.
+    recorded: Option<&'a RefCell<Vec<Option<u64>>>>,
+    /// The frames of each request, outermost first, and the note; empty for none.
+    requests: Vec<(String, &'a str)>,
+    annotations: Vec<Annotation>,
+    /// The note of the next requests.
+    note: &'a str,
 }
 
 impl<'a> Run<'a> {
@@ -152,6 +176,7 @@ impl<'a> Run<'a> {
                 },
             };
             let mut stack = stack.to_owned();
+            let (note, mut annotation) = (self.note, None);
             let (times, step) = match head.and_then(|head| head.split_once(' ')) {
                 Some(("repeat", times)) => (0..number(times), false),
                 Some(("steps", steps)) => (places(steps), true),
@@ -159,11 +184,20 @@ impl<'a> Run<'a> {
                     stack = format!("{stack} > {frames}");
                     (0..1, false)
                 }
+                Some(("annotated", name)) => {
+                    annotation = Some(name);
+                    (0..1, false)
+                }
+                Some(("noted", name)) => {
+                    self.note = name;
+                    (0..1, false)
+                }
                 _ => {
                     head.into_iter().for_each(|phase| program.mark(phase));
                     (0..1, false)
                 }
             };
+            self.annotate(annotation, true);
             for time in times {
                 if step {
                     program.mark(&format!("step {time}"));
@@ -173,6 +207,19 @@ impl<'a> Run<'a> {
                 }
                 self.lines(body, program, &stack);
             }
+            self.annotate(annotation, false);
+            self.note = note;
+        }
+    }
+
+    /// An annotation begins or ends.
+    fn annotate(&mut self, name: Option<&str>, is_start: bool) {
+        if let (Some(name), Some(recorded)) = (name, self.recorded) {
+            self.annotations.push(Annotation {
+                name: name.to_owned(),
+                is_start,
+                time_us: recorded.borrow().len() as u64,
+            });
         }
     }
 
@@ -197,7 +244,7 @@ impl<'a> Run<'a> {
         }
         let appended = operands.strip_prefix("+= ");
         let (sizes, tag) = sizes(appended.unwrap_or(operands));
-        let sizes = sizes.inspect(|_| self.stacks.push(stack.to_owned()));
+        let sizes = sizes.inspect(|_| self.requests.push((stack.to_owned(), self.note)));
         if verb == "brief" {
             return sizes.for_each(|bytes| {
                 let brief = program.alloc_on(stream, bytes, tag);

@@ -6,24 +6,23 @@ use super::{Judge, Judgement, Situation, USUAL_BESIDE};
 impl Judge<'_> {
     pub(super) fn driver_refused(&self) -> Option<Judgement> {
         let free = self.get(Figure::Free)?;
-        self.request.fits_into(free).then(|| {
-            self.of(
-                Situation::DriverRefused,
-                format!(
-                    "The driver refused memory although {} of the device was free when the message was written, and {} \
-                     was requested. No setting of the allocator is indicated. Look for another process that held memory at that \
-                     moment, a limit of the process (PyTorch 2.1 to 2.4 do not state it) or the container, the size of a MIG \
-                     instance, and errors of the driver (dmesg).",
-                    self.amount(free),
-                    self.requested()
-                ),
+        let fits = self.request.fits_into(free);
+        self.claim(fits, Situation::DriverRefused, || {
+            format!(
+                "The driver refused memory although {} of the device was free when the message was written, and {} was \
+                 requested. No setting of the allocator is indicated. Look for another process that held memory at that moment, \
+                 a limit of the process (PyTorch 2.1 to 2.4 do not state it) or the container, the size of a MIG instance, and \
+                 errors of the driver (dmesg).",
+                self.amount(free),
+                self.requested()
             )
         })
     }
 
     pub(super) fn fragmentation(&self) -> Option<Judgement> {
         let cached = self.message.cached()?;
-        self.request.fits_into(cached).then(|| {
+        let fits = self.request.fits_into(cached);
+        self.claim(fits, Situation::Fragmentation, || {
             let together = match self.get(Figure::Free) {
                 Some(free) => format!(
                     " If settings join all of it with what is free, up to {} is available for the request.",
@@ -31,15 +30,12 @@ impl Judge<'_> {
                 ),
                 None => String::new(),
             };
-            self.of(
-                Situation::Fragmentation,
-                format!(
-                    "The request failed because of fragmentation: PyTorch held {} that no tensor used, more than the {} \
-                     that were requested, but in pieces that could not serve the request: each too small, or of another \
-                     stream or pool.{together}",
-                    self.amount(cached),
-                    self.requested()
-                ),
+            format!(
+                "The request failed because of fragmentation: PyTorch held {} that no tensor used, more than the {} that were \
+                 requested, but in pieces that could not serve the request: each too small, or of another stream or \
+                 pool.{together}",
+                self.amount(cached),
+                self.requested()
             )
         })
     }
@@ -47,19 +43,16 @@ impl Judge<'_> {
     pub(super) fn just_enough(&self) -> Option<Judgement> {
         let (cached, free) = (self.message.cached()?, self.get(Figure::Free)?);
         let both = cached + free;
-        self.request.fits_into(both).then(|| {
-            self.of(
-                Situation::JustEnough,
-                format!(
-                    "The {} that PyTorch held unused and the {} that were free would have sufficed for the request for {}, but \
-                     only in one piece. Expandable segments can give that at best, with {} to spare; without them, \
-                     {} must go.",
-                    self.amount(cached),
-                    self.amount(free),
-                    self.requested(),
-                    self.amount(both - self.request),
-                    self.missing(self.request - free)
-                ),
+        let fits = self.request.fits_into(both);
+        self.claim(fits, Situation::JustEnough, || {
+            let missing = self.missing(self.request - free);
+            let spare = both - self.request;
+            let [cached, free, spare] = [cached, free, spare].map(|amount| self.amount(amount));
+            format!(
+                "The {cached} that PyTorch held unused and the {free} that were free would have sufficed for the request for {}, \
+                 but only in one piece. Expandable segments can give that at best, with {spare} to spare; without them, \
+                 {missing} must go.",
+                self.requested()
             )
         })
     }
@@ -74,22 +67,16 @@ impl Judge<'_> {
         let missing = self.request - both;
         let others = self.beside_bytes().unwrap_or_default();
         let (situation, reason) = if others.least >= USUAL_BESIDE.max(missing.most) {
-            (
-                Situation::OthersHold,
-                format!(
-                    "Others hold what is missing: {} of the device is neither free nor held by this allocator, and it lacks {}",
-                    self.amount(others),
-                    self.amount(missing)
-                ),
-            )
+            let [held, lacks] = [others, missing].map(|amount| self.amount(amount));
+            let reason = format!(
+                "Others hold what is missing: {held} of the device is neither free nor held by this allocator, and it lacks \
+                 {lacks}"
+            );
+            (Situation::OthersHold, reason)
         } else {
-            (
-                Situation::TooMuch,
-                format!(
-                    "The program needs too much memory: {} must go",
-                    self.missing(missing)
-                ),
-            )
+            let must_go = self.missing(missing);
+            let reason = format!("The program needs too much memory: {must_go} must go");
+            (Situation::TooMuch, reason)
         };
         Some(self.of(
             situation,

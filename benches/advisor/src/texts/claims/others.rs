@@ -81,17 +81,15 @@ impl Judge<'_> {
     pub(super) fn private_pools(&self) -> Option<Judgement> {
         let private = self.get(Figure::Private)?;
         let cached = self.message.cached()?;
-        (self.request.fits_into(private) && private.exceeds(cached)).then(|| {
-            self.of(
-                Situation::PrivatePools,
-                format!(
-                    "Private pools, such as those of CUDA graphs, keep {} that no tensor uses and that serves no other request. \
-                     Outside of them, PyTorch held {} unused, and the request for {} failed. Capture fewer \
-                     graphs, or let them share a pool.",
-                    self.amount(private),
-                    self.amount(cached),
-                    self.requested()
-                ),
+        let is_missing = self.request.fits_into(private) && private.exceeds(cached);
+        self.claim(is_missing, Situation::PrivatePools, || {
+            format!(
+                "Private pools, such as those of CUDA graphs, keep {} that no tensor uses and that serves no other request. \
+                 Outside of them, PyTorch held {} unused, and the request for {} failed. Capture fewer graphs, or let them share \
+                 a pool.",
+                self.amount(private),
+                self.amount(cached),
+                self.requested()
             )
         })
     }

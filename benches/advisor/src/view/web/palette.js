@@ -13,6 +13,9 @@ export const STACKED = Object.keys(COLOURS);
 
 export const categoryColour = (name) => COLOURS[name] ?? COLOURS.unknown;
 
+/** The colour of the n-th phase: pale, so that its name can be read on it. */
+export const phaseColour = (number) => `hsl(${(number * 137) % 360} 45% 78%)`;
+
 /** Explains the colours of some categories, and the lines. */
 export function legend(names, isLimited) {
   const entry = (style, text, thin) => element('span', {},

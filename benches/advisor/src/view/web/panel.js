@@ -61,8 +61,10 @@ export class Panel {
 
   #pointed(event, one) {
     const { view } = this;
+    const phase = view.phaseAt(event);
     const text = `Event ${event.toLocaleString('en')} of ${view.events.toLocaleString('en')}: requested `
-      + `${amount(view.requested[event])}, allocated ${amount(view.allocated[event])}, reserved ${amount(view.reserved[event])}.`;
+      + `${amount(view.requested[event])}, allocated ${amount(view.allocated[event])}, reserved ${amount(view.reserved[event])}.`
+      + (phase ? ` Phase: ${phase}.` : '');
     say(this.point, text, ...(one === null ? [] : [element('br'), described(view, one), ...stack(view, one)]));
   }
 

@@ -1,14 +1,16 @@
 // Memory over time on a canvas, stacked by category; single blocks where there is room.
 
 import { amount, colour, element } from './format.js';
-import { categoryColour } from './palette.js';
+import { categoryColour, phaseColour } from './palette.js';
 
 const LEFT = 68;
 const BOTTOM = 22;
-const TOP = 8;
+/** Above the memory: nothing, or the band of phases. */
+const ABOVE = 8;
+const BAND = 22;
 /** Single blocks are drawn only where so few events are shown. */
 const MOST_EVENTS = 30000;
-/** Phases are marked only where so few are shown. */
+/** Marks are drawn only where so few are shown. */
 const MOST_MARKS = 60;
 
 /** A step of an axis that gives about `count` lines. */
@@ -27,6 +29,7 @@ export class Timeline {
   constructor(view, { top, onPoint, onMoment }) {
     Object.assign(this, { view, top, onPoint, onMoment, chosen: null, cursor: view.info.peak_event });
     this.range = [0, view.events];
+    this.above = view.info.phases.length ? BAND : ABOVE;
     this.canvas = element('canvas', { tabIndex: 0, className: 'timeline' });
     this.canvas.setAttribute('role', 'img');
     this.canvas.setAttribute('aria-label', `Memory over time of ${view.info.name}; arrow keys move through it`);
@@ -59,7 +62,7 @@ export class Timeline {
     return Math.min(this.view.events - 1, Math.max(0, event));
   }
 
-  #y(bytes) { return TOP + this.height * (1 - bytes / this.top); }
+  #y(bytes) { return this.above + this.height * (1 - bytes / this.top); }
 
   /** The event with the most memory requested in a column of pixels. */
   #columnEvent(column) {
@@ -80,18 +83,19 @@ export class Timeline {
     this.canvas.width = clientWidth * scale;
     this.canvas.height = clientHeight * scale;
     this.width = clientWidth - LEFT - 4;
-    this.height = clientHeight - TOP - BOTTOM;
+    this.height = clientHeight - this.above - BOTTOM;
     this.columns = Math.ceil(this.width);
     const context = this.canvas.getContext('2d');
     this.context = context;
     context.scale(scale, scale);
     context.fillStyle = colour('panel');
-    context.fillRect(LEFT, TOP, this.width, this.height);
+    context.fillRect(LEFT, this.above, this.width, this.height);
     this.shown = Array.from({ length: this.columns }, (_, column) => this.#columnEvent(column));
     this.#areas();
     this.#blocks();
     this.#axes();
     this.#marks();
+    this.#phases();
     this.#line((event) => this.view.reserved[event], colour('reserved'));
     this.#limits();
     this.base = element('canvas', { width: this.canvas.width, height: this.canvas.height });
@@ -175,11 +179,30 @@ export class Timeline {
       const x = this.#x(event);
       const text = event === 0 ? 'event 0' : event.toLocaleString('en');
       const half = context.measureText(text).width / 2;
-      if (x + half < LEFT + this.width + 4) context.fillText(text, Math.max(x, LEFT + half - 12), TOP + this.height + 5);
+      if (x + half < LEFT + this.width + 4) context.fillText(text, Math.max(x, LEFT + half - 12), this.above + this.height + 5);
     }
   }
 
-  /** The beginnings of phases as dotted lines, with their names where there is room. */
+  /** The phases of the program as a band above the memory, with their names where there is room. */
+  #phases() {
+    const { context } = this;
+    const [from, to] = this.range;
+    context.textAlign = 'left';
+    context.textBaseline = 'middle';
+    this.view.info.phases.forEach(({ name, times }, number) => {
+      for (const [begin, end] of times) {
+        if (end <= from || begin >= to) continue;
+        const [left, right] = [this.#x(Math.max(begin, from)), this.#x(Math.min(end, to))];
+        context.fillStyle = phaseColour(number);
+        context.fillRect(left, 2, Math.max(right - left - 1, 0.5), BAND - 4);
+        if (context.measureText(name).width + 8 > right - left) continue;
+        context.fillStyle = '#14171c';
+        context.fillText(name, left + 4, BAND / 2);
+      }
+    });
+  }
+
+  /** The marks of the program as dotted lines, with their names where there is room. */
   #marks() {
     const { context } = this;
     const marks = this.view.info.marks.filter(([event]) => event > this.range[0] && event < this.range[1]);
@@ -193,12 +216,12 @@ export class Timeline {
     for (const [event, name] of marks) {
       const x = Math.round(this.#x(event)) + 0.5;
       context.beginPath();
-      context.moveTo(x, TOP);
-      context.lineTo(x, TOP + this.height);
+      context.moveTo(x, this.above);
+      context.lineTo(x, this.above + this.height);
       context.stroke();
       const { width } = context.measureText(name);
       if (x < end || x + width + 4 > LEFT + this.width) continue;
-      context.fillText(name, x + 4, TOP + 3);
+      context.fillText(name, x + 4, this.above + 3);
       end = x + width + 12;
     }
     context.setLineDash([]);
@@ -233,8 +256,8 @@ export class Timeline {
     if (failed !== null && failed >= this.range[0] && failed < this.range[1]) {
       const x = this.#x(failed);
       context.beginPath();
-      context.moveTo(x, TOP);
-      context.lineTo(x, TOP + this.height);
+      context.moveTo(x, this.above);
+      context.lineTo(x, this.above + this.height);
       context.stroke();
       const right = x < LEFT + this.width / 2;
       context.textAlign = right ? 'left' : 'right';
@@ -243,9 +266,9 @@ export class Timeline {
       const at = x + (right ? 5 : -5);
       const { width } = context.measureText(text);
       context.fillStyle = colour('ground');
-      context.fillRect(right ? at - 3 : at - width - 3, TOP + this.height - 22, width + 6, 18);
+      context.fillRect(right ? at - 3 : at - width - 3, this.above + this.height - 22, width + 6, 18);
       context.fillStyle = colour('limit');
-      context.fillText(text, at, TOP + this.height - 6);
+      context.fillText(text, at, this.above + this.height - 6);
     }
   }
 
@@ -259,7 +282,7 @@ export class Timeline {
     const vertical = (event, style, width) => {
       if (event < this.range[0] || event >= this.range[1]) return;
       context.fillStyle = style;
-      context.fillRect(this.#x(event + 0.5) - width / 2, TOP, width, this.height);
+      context.fillRect(this.#x(event + 0.5) - width / 2, this.above, width, this.height);
     };
     if (this.chosen !== null) vertical(this.chosen, colour('accent'), 2);
     if (this.block !== null && this.places) {
@@ -277,7 +300,7 @@ export class Timeline {
       const [from, to] = this.selected;
       context.fillStyle = colour('accent');
       context.globalAlpha = 0.25;
-      context.fillRect(Math.min(from, to), TOP, Math.abs(to - from), this.height);
+      context.fillRect(Math.min(from, to), this.above, Math.abs(to - from), this.height);
       context.globalAlpha = 1;
     }
   }
@@ -287,7 +310,7 @@ export class Timeline {
     this.cursor = event;
     this.block = null;
     if (y !== null) {
-      const bytes = (1 - (y - TOP) / this.height) * this.top;
+      const bytes = (1 - (y - this.above) / this.height) * this.top;
       let bottom = 0;
       for (const one of this.view.liveAfter(event).flat()) {
         if (bytes >= bottom && bytes < bottom + this.view.bytes[one]) this.block = one;

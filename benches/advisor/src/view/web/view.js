@@ -80,6 +80,11 @@ export class View {
     return live;
   }
 
+  /** The name of the phase at an event; undefined if the program has only one. */
+  phaseAt(event) {
+    return this.info.phases.find(({ times }) => times.some(([begin, end]) => begin <= event && event < end))?.name;
+  }
+
   categoryName(one) { return STACKED[this.order[one]]; }
 
   /** The holder of an allocation, as `coalesce advise --json` describes it. */

@@ -1,11 +1,7 @@
 use std::io::Read;
-use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use coalesce_alloc::printable::is_unprintable;
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
@@ -29,11 +25,10 @@ fn requests(program: &mut Program<'_>) {
 /// What `look` makes of the request and the advice for the program on a device of 400 MiB.
 fn advised<T>(look: impl Fn(&AdviceRequest<'_>, &Advice) -> T) -> T {
     let workload = Cached::of(&program("<program>", requests)).unwrap();
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = AdviceRequest {
         sources: &["device memory: 400.0 MiB, see `--capacity`".to_owned()],
         conditions: ReplayConditions::on(400 << 20),
-        ..request(&workload, &profile)
+        ..request(&workload)
     };
     look(&request, &advise(&request).unwrap())
 }

@@ -1,6 +1,3 @@
-use std::path::Path;
-
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::families::program::Program;
@@ -23,11 +20,10 @@ fn advice(mib: u64) -> Advice {
         hold(program, 1, 70 * MIB);
     };
     let workload = Cached::of(&written(program)).unwrap();
-    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let mut advice = advise(&AdviceRequest {
         conditions: ReplayConditions::on(mib * MIB),
         sources: &["device memory: as told".to_owned()],
-        ..request(&workload, &profile)
+        ..request(&workload)
     })
     .unwrap();
     advice.search.seconds = 1.0;
@@ -154,7 +150,7 @@ fn other_policies_with_and_without_figures() {
     other.on_device = Some(fails);
     assert_eq!(figures(&other).as_deref(), Ok("? 30.0 MiB 0 1 0 0 ns"));
     advice.others = vec![other.clone()];
-    assert!(legend(&advice, "*").contains("with unlimited memory where OOMs is not 0"));
+    assert!(legend(&advice).contains("with unlimited memory where OOMs is not 0"));
     other.unsupported = Some("streams");
     assert_eq!(figures(&other).unwrap_err(), "does not support streams");
     advice.others = vec![other];

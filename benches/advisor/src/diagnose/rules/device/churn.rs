@@ -44,7 +44,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let taken: Vec<(usize, u64)> = taking.map(|(index, a)| (index, a.taken)).collect();
     let per_step = total(&taken) / number;
     Some(Finding {
-        rule: "churn",
         headline: format!(
             "Each step takes memory from the device {} and returns memory {}",
             count(allocs.div_ceil(number), "time"),
@@ -62,8 +61,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 "Raise garbage_collection_threshold, now {threshold}: the memory it collects is needed again"
             ),
         },
-        conf: None,
         bytes: per_step,
         stacks: evidence.call_sites(taken),
+        ..Finding::default()
     })
 }

@@ -29,7 +29,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        rule: "emptied",
         headline: format!(
             "Every step empties the cache and takes {} from the device again",
             amount(per_step)
@@ -43,8 +42,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy:
             "Remove torch.cuda.empty_cache() from the loop: PyTorch reuses cached memory anyway"
                 .to_owned(),
-        conf: None,
         bytes: per_step,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }

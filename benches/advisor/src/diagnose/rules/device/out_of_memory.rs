@@ -17,8 +17,6 @@ use crate::diagnose::improvement::requests_that;
 use crate::diagnose::log::Allocation;
 use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
-pub const NAME: &str = "out_of_memory";
-
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.failure.as_ref()?;
     let (index, request) = evidence.log.first_request_from(moment.event)?;
@@ -70,13 +68,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             "limit of the process is too low"
         };
         return Some(Finding {
-            rule: NAME,
             headline: format!("The {subject} by {}: no setting helps", shown(missing)),
             evidence: vec![state, free],
             remedy: format!("{less}{raise}"),
-            conf: None,
             bytes: missing,
             stacks: evidence.call_sites(live),
+            ..Finding::default()
         });
     }
     let unreserved = available.saturating_sub(level.reserved);
@@ -104,7 +101,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         None => format!("{less}{raise}"),
     };
     Some(Finding {
-        rule: NAME,
         headline: format!(
             "A request for {} fails although enough memory is free: it is fragmented",
             amount(request.bytes)
@@ -114,6 +110,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf,
         bytes: request.bytes.max(available.saturating_sub(level.active)),
         stacks: evidence.call_sites([(index, request.bytes)]),
+        ..Finding::default()
     })
 }
 

@@ -64,16 +64,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ));
     }
     Some(Finding {
-        rule: "pending",
         headline: format!("{} was freed but waits for other streams", amount(bytes)),
         evidence: facts,
         remedy: "Let the stream that allocated a tensor wait for the stream that uses it \
                  (torch.cuda.current_stream().wait_stream(side)) and drop the tensor after that, instead of \
                  calling tensor.record_stream(side); or prefetch fewer batches"
             .to_owned(),
-        conf: None,
         bytes,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 

@@ -29,7 +29,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let unit = Unit::of(roomy);
     Some(Finding {
-        rule: "retries",
         headline: format!(
             "Memory barely suffices: the cache is emptied {} to serve a request",
             count(retries, "time")
@@ -51,5 +50,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: helps.then_some(expandable),
         bytes: missing,
         stacks: evidence.call_sites(retried.map(|(index, a)| (index, a.bytes))),
+        ..Finding::default()
     })
 }

@@ -32,7 +32,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let (requested, free) = all.copied().max()?;
     let number = recorded.len().max(usize::from(replayed.is_some()));
     Some(Finding {
-        rule: "retry_once",
         headline: format!(
             "A request for {} failed although a free block of {} had become available",
             amount(requested),
@@ -46,9 +45,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Catch torch.OutOfMemoryError and repeat the operation, which then succeeds; or avoid the \
                  wait with wait_stream instead of record_stream"
             .to_owned(),
-        conf: None,
         bytes: requested,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 

@@ -38,26 +38,21 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let (number, largest) = (free.clone().count(), free.max().unwrap_or(0));
     let (index, request) = evidence.log.first_request_from(evidence.peak.event)?;
     let unit = Unit::of(peak.reserved);
+    let headline = format!(
+        "{AT_PEAK}, {} was free in pieces that could not serve the request",
+        amount(lost)
+    );
+    let fact = format!(
+        "{} of the {} reserved was free, in {}; the largest was {}, and the request was for {}",
+        percent_of(lost, peak.reserved),
+        unit.amount(peak.reserved),
+        count(number as u64, "block"),
+        unit.amount(largest),
+        unit.amount(request.bytes),
+    );
     Some(Finding {
-        rule: "fragmentation",
-        headline: format!(
-            "{AT_PEAK}, {} was free in pieces that could not serve the request",
-            amount(lost)
-        ),
-        evidence: vec![
-            format!(
-                "{} of the {} reserved was free, in {}; the largest was {}, and the request was for {}",
-                percent_of(lost, peak.reserved),
-                unit.amount(peak.reserved),
-                count(number as u64, "block"),
-                unit.amount(largest),
-                unit.amount(request.bytes),
-            ),
-            improvement.sentence,
-        ],
         remedy: SEE_ADVISE.to_owned(),
-        conf: Some(expandable),
-        bytes: improvement.saved,
         stacks: evidence.call_sites([(index, request.bytes)]),
+        ..improvement.finding(expandable, headline, fact)
     })
 }

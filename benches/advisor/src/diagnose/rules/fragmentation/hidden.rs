@@ -32,7 +32,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        rule: "hidden",
         headline: format!(
             "{} is free in partly used pages, and no statistic shows it",
             amount(stuck)
@@ -54,9 +53,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Measure fragmentation by reserved_bytes − active_bytes instead of inactive_split_bytes; this \
                  memory serves later requests of any size, but not other processes"
             .to_owned(),
-        conf: None,
         bytes: stuck,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 

@@ -87,7 +87,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         improvement.sentence,
     ];
     Some(Finding {
-        rule: "lengths",
         headline: format!(
             "{lengths}: {} was free in blocks of other sizes when reserved memory reached its peak",
             amount(lost)
@@ -99,6 +98,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(expandable),
         bytes: lost,
         stacks: evidence.call_sites(taken),
+        ..Finding::default()
     })
 }
 

@@ -37,7 +37,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         })
         .collect();
     Some(Finding {
-        rule: "small_pool",
         headline: format!(
             "The small pool reserves {} for {} of active blocks",
             amount(reserved),
@@ -57,5 +56,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(evidence.expandable()),
         bytes: free,
         stacks: evidence.call_sites(live),
+        ..Finding::default()
     })
 }

@@ -56,7 +56,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf = Some(expandable);
     }
     Some(Finding {
-        rule: "survivors",
         headline: format!(
             "Active blocks of {} keep {} of free memory in {} from being returned",
             amount(bytes),
@@ -68,6 +67,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf,
         bytes: free,
         stacks: evidence.call_sites(shares(moment, &pinned)),
+        ..Finding::default()
     })
 }
 

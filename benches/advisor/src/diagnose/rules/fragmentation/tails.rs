@@ -32,7 +32,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let trial = evidence.with_conf(&expandable)?;
     let unit = Unit::of(reserved);
     Some(Finding {
-        rule: "tails",
         headline: format!(
             "{} is allocated but not requested: remainders of blocks that are not split",
             amount(bytes)
@@ -56,5 +55,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: Some(expandable),
         bytes,
         stacks: evidence.call_sites(tails),
+        ..Finding::default()
     })
 }

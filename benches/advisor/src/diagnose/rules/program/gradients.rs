@@ -111,7 +111,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        rule: "gradients",
         headline: format!(
             "Gradients are never freed: {} stays allocated through every forward pass",
             amount(kept.bytes)
@@ -132,9 +131,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Call optimizer.zero_grad(set_to_none=True) after each optimizer.step(); with \
                  set_to_none=False the gradients are correct but keep this memory allocated"
             .to_owned(),
-        conf: None,
         bytes: kept.bytes,
         stacks: evidence.call_sites(later_half(&lasting, &lasting_sizes)),
+        ..Finding::default()
     })
 }
 

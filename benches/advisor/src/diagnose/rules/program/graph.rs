@@ -47,7 +47,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         all.filter(|(_, a)| a.is_live_after(last.start)).collect();
     let dropped = dropped_together(evidence, run)?;
     Some(Finding {
-        rule: "graph",
         headline: format!(
             "{} is kept for a backward pass that never runs: inference with gradients enabled",
             amount(kept)
@@ -68,9 +67,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ],
         remedy: "Wrap the loop in `with torch.inference_mode():` or `with torch.no_grad():`"
             .to_owned(),
-        conf: None,
         bytes: kept,
         stacks: evidence.call_sites(live.iter().map(|&(index, a)| (index, a.bytes))),
+        ..Finding::default()
     })
 }
 

@@ -140,7 +140,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let peak = evidence.measures.peak_requested_bytes;
     let capacity = evidence.available();
     Some(Finding {
-        rule: "growth",
         headline: format!(
             "Memory leak: each step leaves {} allocated that is not freed afterwards",
             amount(leak.per_step)
@@ -172,8 +171,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Keep numbers instead of tensors: append loss.item() or tensor.detach().cpu() to lists, and \
                  use torch.no_grad() for computations that are never differentiated"
             .to_owned(),
-        conf: None,
         bytes: leak.bytes,
         stacks: leak.stacks,
+        ..Finding::default()
     })
 }

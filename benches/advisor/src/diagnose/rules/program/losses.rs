@@ -34,7 +34,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|(_, a)| a.is_live_after(worst.events.end));
     let one_pass = worst.kept / worst.times;
     Some(Finding {
-        rule: "losses",
         headline: format!(
             "The activations of {} forward passes are live at once: {} instead of {} for one pass",
             worst.times,
@@ -52,9 +51,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Call (loss / micro_batches).backward() after each micro-batch instead of summing the losses \
                  and calling backward() once"
             .to_owned(),
-        conf: None,
         bytes: worst.kept - one_pass,
         stacks: evidence.call_sites(kept_by.map(|(index, a)| (index, a.bytes))),
+        ..Finding::default()
     })
 }
 

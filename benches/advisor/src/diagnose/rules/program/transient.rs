@@ -73,7 +73,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         _ => format!(", in '{shown}'"),
     };
     Some(Finding {
-        rule: "transient",
         headline: format!(
             "{} of the peak of requested memory, {}, is live only briefly{place}",
             amount(above),
@@ -85,9 +84,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             percent_of(above, peak),
         )],
         remedy: remedy(phase).to_owned(),
-        conf: None,
         bytes: above,
         stacks: evidence.call_sites(transient.map(|(index, a)| (index, a.bytes))),
+        ..Finding::default()
     })
 }
 

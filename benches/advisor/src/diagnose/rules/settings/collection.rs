@@ -21,7 +21,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let cached = peak.reserved - peak.active;
     let limited = with(evidence.subject.conf, "per_process_memory_fraction", "0.95");
     Some(Finding {
-        rule: "collection",
         headline: format!(
             "garbage_collection_threshold:{threshold} has no effect without a memory limit"
         ),
@@ -35,6 +34,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             .to_owned(),
         conf: Some(limited),
         bytes: cached,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }

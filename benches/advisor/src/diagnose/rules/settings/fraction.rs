@@ -45,7 +45,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         "The limit of the process"
     };
     Some(Finding {
-        rule: "fraction",
         headline: format!(
             "{name} rejects a request for {} while {} of the device is free",
             amount(request.bytes),
@@ -56,5 +55,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         conf: is_set.then(|| evidence.conf_without(KEY)),
         bytes: capacity - limit,
         stacks: evidence.call_sites([(index, request.bytes)]),
+        ..Finding::default()
     })
 }

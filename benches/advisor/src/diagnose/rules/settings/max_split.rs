@@ -28,21 +28,15 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let oversize = evidence.peak.free_blocks().filter(|&block| block >= limit);
+    let headline = format!("max_split_size_mb costs {}", amount(improvement.saved));
+    let fact = format!(
+        "{AT_PEAK}, {} was free in blocks of at least {}, which serve no smaller request",
+        amount(oversize.sum()),
+        amount(limit)
+    );
     Some(Finding {
-        rule: "max_split",
-        headline: format!("max_split_size_mb costs {}", amount(improvement.saved)),
-        evidence: vec![
-            format!(
-                "{AT_PEAK}, {} was free in blocks of at least {}, which serve no smaller request",
-                amount(oversize.sum()),
-                amount(limit)
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("Raise or remove max_split_size_mb. {SEE_ADVISE}"),
-        conf: Some(without),
-        bytes: improvement.saved,
-        stacks: Vec::new(),
+        ..improvement.finding(without, headline, fact)
     })
 }
 
@@ -64,25 +58,19 @@ pub fn boundary(evidence: &Evidence<'_>) -> Option<Finding> {
         .allocations()
         .filter(|(_, a)| is_below(a) && a.taken >= limit);
     let (taken, higher, improvement) = with_higher_limit(evidence, limit, caught)?;
+    let headline = format!(
+        "{} just below max_split_size_mb take {} from the device, which they cannot reuse",
+        count(taken.len() as u64, "request"),
+        amount(total(&taken))
+    );
+    let fact = format!(
+        "The requests are smaller than {}, but their segments are not: once free, these serve only larger requests",
+        amount(limit)
+    );
     Some(Finding {
-        rule: "max_split_boundary",
-        headline: format!(
-            "{} just below max_split_size_mb take {} from the device, which they cannot reuse",
-            count(taken.len() as u64, "request"),
-            amount(total(&taken))
-        ),
-        evidence: vec![
-            format!(
-                "The requests are smaller than {}, but their segments are not: once free, these serve only \
-                 larger requests",
-                amount(limit)
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("A limit 2 MiB higher avoids this. {SEE_ADVISE}"),
-        conf: Some(higher),
-        bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
+        ..improvement.finding(higher, headline, fact)
     })
 }
 
@@ -104,23 +92,16 @@ pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
         .allocations()
         .filter(|(_, a)| a.taken > 0 && shares(a.bytes));
     let (taken, higher, improvement) = with_higher_limit(evidence, limit, taking)?;
+    let headline = format!(
+        "max_split_size_mb equals the segment size, {}: free segments of that size serve no smaller request",
+        amount(limit)
+    );
+    let requests = count(taken.len() as u64, "request");
+    let fact = format!("{requests} of 1 to 10 MiB each took a new segment");
     Some(Finding {
-        rule: "max_split_segment",
-        headline: format!(
-            "max_split_size_mb equals the segment size, {}: free segments of that size serve no smaller request",
-            amount(limit)
-        ),
-        evidence: vec![
-            format!(
-                "{} of 1 to 10 MiB each took a new segment",
-                count(taken.len() as u64, "request")
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("A limit 2 MiB higher avoids this. {SEE_ADVISE}"),
-        conf: Some(higher),
-        bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
+        ..improvement.finding(higher, headline, fact)
     })
 }
 
@@ -152,7 +133,6 @@ pub fn at_run_time(evidence: &Evidence<'_>) -> Option<Finding> {
     let lost: u64 = parts.iter().map(|(entry, whole)| whole - entry.size).sum();
     let (first, whole) = parts.first()?;
     Some(Finding {
-        rule: "max_split_at_run_time",
         headline: format!(
             "{} returned in part while the rest, {}, was in use: its tensors lost their memory",
             match parts.len() {
@@ -171,9 +151,8 @@ pub fn at_run_time(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Fix max_split_size_mb and expandable_segments in PYTORCH_CUDA_ALLOC_CONF before the first \
                  allocation; do not change them with torch.cuda.memory._set_allocator_settings"
             .to_owned(),
-        conf: None,
         bytes: lost,
-        stacks: Vec::new(),
+        ..Finding::default()
     })
 }
 
@@ -190,23 +169,13 @@ pub fn expandable(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let without = evidence.conf_without(KEY);
     let improvement = Improvement::of(evidence, &without)?;
+    let saved = amount(improvement.saved);
+    let headline = format!("max_split_size_mb makes expandable segments grow by {saved}");
+    let limit = amount(limit);
+    let fact = format!("Free ranges of at least {limit} serve no smaller request");
     Some(Finding {
-        rule: "max_split_expandable",
-        headline: format!(
-            "max_split_size_mb makes expandable segments grow by {}",
-            amount(improvement.saved)
-        ),
-        evidence: vec![
-            format!(
-                "Free ranges of at least {} serve no smaller request",
-                amount(limit)
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("Remove max_split_size_mb. {SEE_ADVISE}"),
-        conf: Some(without),
-        bytes: improvement.saved,
-        stacks: Vec::new(),
+        ..improvement.finding(without, headline, fact)
     })
 }
 

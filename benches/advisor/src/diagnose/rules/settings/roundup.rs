@@ -32,23 +32,14 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let without = evidence.conf_without(KEY);
     let improvement = Improvement::of(evidence, &without)?;
+    let saved = amount(improvement.saved);
+    let headline = format!("roundup_power2_divisions costs {saved}");
+    let lost = amount(total(&rounded));
+    let fact = format!("{AT_PEAK}, {lost} was lost to rounding");
     Some(Finding {
-        rule: "roundup",
-        headline: format!(
-            "roundup_power2_divisions costs {}",
-            amount(improvement.saved)
-        ),
-        evidence: vec![
-            format!(
-                "{AT_PEAK}, {} was lost to rounding",
-                amount(total(&rounded))
-            ),
-            improvement.sentence,
-        ],
         remedy: format!("Use more divisions, or remove the setting. {SEE_ADVISE}"),
-        conf: Some(without),
-        bytes: improvement.saved,
         stacks: evidence.call_sites(rounded),
+        ..improvement.finding(without, headline, fact)
     })
 }
 
@@ -87,7 +78,6 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
     let labels: Vec<String> = labels.iter().map(u64::to_string).collect();
     let largest = gaps.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
     Some(Finding {
-        rule: "roundup_gaps",
         headline: format!(
             "roundup_power2_divisions does not round {} of the requested memory",
             percent_of(unrounded, requested)
@@ -106,8 +96,8 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
                  roundup_power2_divisions:[256:8,512:4,1024:4,>:2]; the first element also applies to all \
                  smaller sizes"
             .to_owned(),
-        conf: None,
         bytes: 0,
         stacks: evidence.call_sites(gaps),
+        ..Finding::default()
     })
 }

@@ -1,85 +1,41 @@
+//! What is known about stacks: `cases/paths.txt`.
+
 use std::sync::Arc;
+
+use coalesce_workloads::cases;
 
 use super::*;
 
-fn frame(file: &str, name: &str) -> Frame {
-    Frame {
+fn frame(text: &str) -> Arc<Frame> {
+    let (file, name) = text.split_once(' ').expect("a file and a function");
+    Arc::new(Frame {
         name: name.to_owned(),
-        filename: file.to_owned(),
+        filename: file.replace("TORCH", "/lib/site-packages/torch"),
         line: 7,
-    }
+    })
 }
 
+/// The path of a stack, whose frames are written outermost first, and what it does.
 #[test]
-fn frames_of_optimizer_steps() {
-    for (file, name) in [
-        ("/torch/optim/optimizer.py", "wrapper"),
-        ("C:\\torch\\optim\\optimizer.py", "wrapper"),
-        ("/torch/optim/adam.py", "step"),
-    ] {
-        assert!(is_update(&frame(file, name)), "{file} {name}");
-    }
-    for (file, name) in [
-        ("/torch/optim/adam.py", "wrapper"),
-        ("/torch/optim/adam.py", "adamw"),
-        ("/torch/optim/lr_scheduler.py", "step"),
-        ("/app/optimizer.py", "wrapper"),
-        ("/app/train.py", "step"),
-    ] {
-        assert!(!is_update(&frame(file, name)), "{file} {name}");
-    }
-}
-
-/// A path ends at the first frame of PyTorch or of a module; decorators and launchers belong to it.
-#[test]
-fn the_path_of_a_stack() {
-    let names = |frames: &[(&str, &str)]| {
-        let frames = frames
-            .iter()
-            .rev()
-            .map(|(file, name)| Arc::new(frame(file, name)));
-        let stack = Stack {
-            frames: frames.collect(),
-        };
+fn paths_of_stacks() {
+    cases::check("src/diagnose/steps/cases/paths.txt", |stack| {
+        let frames = stack.rsplit(" > ").map(frame).collect();
+        let stack = Stack { frames };
         let outline = Outline::of(&stack);
-        let path: Vec<String> = path(&stack).map(|frame| frame.name.clone()).collect();
-        (path.join(" "), outline.calls_module, outline.is_backward)
-    };
-    let torch = |file: &str| format!("/lib/site-packages/torch/{file}");
-    let run = ("/app/run.py", "main");
-    let module = torch("nn/modules/module.py");
-    assert_eq!(
-        names(&[
-            run,
-            (&torch("utils/_contextlib.py"), "decorate"),
-            (&torch("autograd/grad_mode.py"), "no_grad"),
-            ("/app/loop.py", "step"),
-            (&module, "_call_impl"),
-            ("/app/model.py", "forward"),
-        ]),
-        ("main decorate no_grad step".to_owned(), true, false)
-    );
-    assert_eq!(
-        names(&[run, ("/app/model.py", "forward"), ("/app/a.py", "f")]),
-        ("main".to_owned(), true, false)
-    );
-    for launcher in [
-        "multiprocessing/spawn.py",
-        "distributed/run.py",
-        "distributed/elastic/agent.py",
-        "distributed/launcher/api.py",
-    ] {
-        let found = names(&[(&torch(launcher), "launch"), run]);
-        assert_eq!(found.0, "launch main", "{launcher}");
-    }
-    assert_eq!(names(&[(&torch("functional.py"), "f"), run]).0, "");
-    let autograd = torch("autograd/function.py");
-    assert!(
-        names(&[(&autograd, "apply"), run]).2,
-        "a function in the backward pass"
-    );
-    assert!(!names(&[run, (&autograd, "apply")]).2);
-    assert!(names(&[("??", "at::empty")]).2, "no Python frames");
+        let path: Vec<&str> = path(&stack).map(|frame| &*frame.name).collect();
+        let path = if path.is_empty() {
+            "none".to_owned()
+        } else {
+            path.join(" ")
+        };
+        let does = [
+            (outline.calls_module, ", calls a module"),
+            (outline.is_backward, ", of a backward pass"),
+            (outline.is_update, ", updates"),
+        ];
+        let does = does.into_iter().filter(|(does, _)| *does);
+        path + &does.map(|(_, what)| what).collect::<String>()
+    });
 }
 
 #[test]
