@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use coalesce_workloads::formats::compression::gzip;
-use coalesce_workloads::formats::profile::{Amount, DeviceProfile, Profile};
+use coalesce_workloads::formats::profile::{DeviceProfile, NamedBytes, Profile};
 use coalesce_workloads::formats::{FileContent, open};
 use coalesce_workloads::input::Input;
 
@@ -22,7 +22,7 @@ fn read(path: PathBuf) -> Result<Profile, String> {
 }
 
 /// The first amounts, and all of them together.
-fn amounts(amounts: &[Amount]) -> String {
+fn amounts(amounts: &[NamedBytes]) -> String {
     let first = amounts.iter().take(4);
     let first: String = first
         .map(|it| format!("{} {}, ", it.name, it.bytes))
