@@ -18,7 +18,7 @@ fn profile(content: &[u8]) -> Profile {
 
 fn of_events(events: &[Value]) -> Profile {
     profile(
-        json!({"schemaVersion": 1, "traceEvents": events})
+        json!({"schemaVersion": 1, "traceEvents": events, "deviceProperties": [{"id": 0, "name": "A100"}]})
             .to_string()
             .as_bytes(),
     )
@@ -81,13 +81,24 @@ fn each_device_has_its_own_curve() {
         memory((1, 0), 3.0, 1 << 20, [7, 9]),
         memory((6, 0), 8.0, 1 << 20, [2, 3]),
         memory((1, 0), 9.0, -(1 << 20), [6, 9]),
+        memory((12, 0), 9.0, 1 << 20, [1, 1]),
     ]);
     let names: Vec<String> = profile
         .devices
         .iter()
         .map(|one| one.device.unwrap().to_string())
         .collect();
-    assert_eq!(names, ["cuda:0", "cuda:1", "hip:0"], "the host is left out");
+    assert_eq!(
+        names,
+        ["cuda:0", "cuda:1", "hip:0", "xpu:0"],
+        "the host is left out"
+    );
+    let models = profile.devices.iter().map(|one| one.model.as_deref());
+    let expected = [Some("A100"), None, Some("A100"), None];
+    assert!(
+        models.eq(expected),
+        "the properties are those of CUDA devices"
+    );
     assert_eq!(profile.steps.len(), 1);
     let first = &profile.devices[0];
     assert_eq!(first.by_operator[0].name, "aten::linear", "the outermost");
