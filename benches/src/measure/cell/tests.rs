@@ -4,7 +4,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::formats::{self, FileContent};
 use coalesce_workloads::op::Answer;
-use coalesce_workloads::written::written;
+use coalesce_workloads::written::{program, written};
 
 use super::*;
 use crate::measure::profile::PUBLISHED;
@@ -118,23 +118,44 @@ fn the_reference_begins_with_the_memory_of_the_workload_and_others_do_not() {
 
 #[test]
 fn a_row_has_all_figures_of_a_run() {
-    let row = |requests, policy| {
-        with(requests, policy, "", |cell| {
-            let row = cell.on(64 * MIB).measure(&mut ()).unwrap();
-            let (columns, fields) = crate::measure::record::fields(&row).unwrap();
-            let stated: Vec<String> = columns
-                .iter()
-                .zip(&fields)
-                .filter(|(_, field)| !["", "0"].contains(field))
-                .map(|(column, field)| format!("{column} {field}"))
-                .collect();
-            stated.join(", ")
+    let row = |cell: Cell<'_>| {
+        let row = cell.on(64 * MIB).measure(&mut ()).unwrap();
+        let (columns, fields) = crate::measure::record::fields(&row).unwrap();
+        let stated: Vec<String> = columns
+            .iter()
+            .zip(&fields)
+            .filter(|(_, field)| !["", "0"].contains(field))
+            .map(|(column, field)| format!("{column} {field}"))
+            .collect();
+        stated.join(", ")
+    };
+    // Tensors that two streams use, and then the whole device.
+    let copies = program("copies", |program| {
+        for step in 0..4 {
+            let copy = program.alloc_on(1, (20 + step) * MIB, "copy");
+            program.record_stream(&copy, 0);
+            program.free(copy);
+            program.scratch(15 * MIB, "mm");
+        }
+        program.scratch(60 * MIB, "mm");
+    });
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let shared = |policy, conf| {
+        row(Cell {
+            demand: Demand::of(&copies).unwrap(),
+            policy,
+            conf,
+            ..Cell::new(&copies, &profile)
         })
     };
     let rows = [
-        row(&[1], "bfc"),
-        row(&[], "pytorch"),
-        row(&[30 * MIB, 200 * MIB, 5], "pytorch"),
+        with(&[1], "bfc", "", row),
+        with(&[], "pytorch", "", row),
+        with(&[30 * MIB, 200 * MIB, 5], "pytorch", "", row),
+        shared("pytorch", ""),
+        shared("pytorch", "expandable_segments:True"),
+        shared("cuda_async", ""),
+        shared("gmlake", ""),
     ];
     let rows = rows.map(|row| row.replace(&format!("torch {}", Release::DEFAULT), "torch R"));
     insta::assert_snapshot!(rows.join("\n\n"));
