@@ -16,24 +16,12 @@ use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::input::Input;
 
-const RECORDINGS: [&str; 11] = [
-    "accum",
-    "adamw_cpp",
-    "amp",
-    "ckpt",
-    "late",
-    "late2",
-    "oom",
-    "oomfirst",
-    "own",
-    "plainsgd",
-    "sgd",
-];
+const RECORDINGS: &str = "accum adamw_cpp amp ckpt late late2 oom oomfirst own plainsgd sgd";
 
 /// The recordings with their aims. Every other runs on a device that most of them do not fit on.
 fn opened() -> Vec<(&'static str, Opened, Aim)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/holders");
-    let opened = RECORDINGS.iter().enumerate().map(|(index, name)| {
+    let opened = RECORDINGS.split(' ').enumerate().map(|(index, name)| {
         let path = folder.join(format!("{name}.pickle.gz"));
         let given = Given {
             capacity: (index % 2 == 1).then_some(600 << 20),
@@ -41,7 +29,7 @@ fn opened() -> Vec<(&'static str, Opened, Aim)> {
         };
         let input = Input::open(&path.as_path().into(), None).unwrap();
         let opened = Opened::under(&given, input).unwrap();
-        (*name, opened, Aim::ALL[index % Aim::ALL.len()])
+        (name, opened, Aim::ALL[index % Aim::ALL.len()])
     });
     opened.collect()
 }

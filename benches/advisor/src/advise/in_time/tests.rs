@@ -1,10 +1,21 @@
-//! What is worth trying in programs as text, and the Python of it: `cases/`.
+//! What is worth trying in programs as text, what it costs to live with, and the Python of it: `cases/`.
 
 use coalesce_alloc::release::v2;
 use coalesce_workloads::cases;
 
 use super::*;
-use crate::diagnose::testing::case;
+use crate::advise::tests::{tried as settings, with_search};
+use crate::diagnose::testing::{MIB, case};
+
+/// A trial in which the program reserves so many MiB.
+fn trial(conf: &str, remedies: Vec<Remedy>, reserves: u64) -> Trial {
+    Trial {
+        figures: settings(conf, 0, reserves, 0).on_device,
+        conf: conf.to_owned(),
+        schedule: Arc::default(),
+        remedies,
+    }
+}
 
 #[test]
 fn remedies_of_programs() {
@@ -19,7 +30,9 @@ fn remedies_of_programs() {
                 let actions = remedy.actions(1).into_iter();
                 let actions: Vec<String> =
                     actions.map(|(request, _)| request.to_string()).collect();
-                format!("{}: {python} [{}]", remedy.place(), actions.join(" "))
+                let effort = trial("", vec![remedy.clone()], 0).effort();
+                let place = remedy.place();
+                format!("{effort:?} {place}: {python} [{}]", actions.join(" "))
             });
             lines.collect::<Vec<_>>().join("\n")
         })
@@ -42,4 +55,30 @@ fn settings_are_changed_and_taken_back_in_every_release() {
         remedy::setter(v2(10)),
         "torch._C._accelerator_setAllocatorSettings"
     );
+}
+
+/// Of 600 MiB of tensors: the bar above settings under which they need and reserve so many MiB, and what is then tried in
+/// phases.
+#[test]
+fn what_a_schedule_has_to_achieve() {
+    let mut lines = String::new();
+    for (needs, reserves) in [(900, 1000), (640, 700), (604, 604), (603, 603), (0, 900)] {
+        let constant = settings("max_split_size_mb:64", needs, reserves, 1);
+        let bars = Aim::ALL.map(|aim| Bar::above(&constant, aim, 600 * MIB));
+        lines += &format!("{needs}, {reserves}: {bars:?}\n");
+    }
+    let good = [640, 620].map(|reserves| trial("", Vec::new(), reserves));
+    for bar in [Bar::Reserves(700 * MIB), Bar::Reserves(MIB), Bar::Completes] {
+        lines += &format!("{bar:?} is raised to {:?}\n", bar.raised(&good));
+    }
+    for base in ["", "expandable_segments:True"] {
+        with_search(
+            |request| request,
+            Vec::new(),
+            |_, search| {
+                lines += &format!("'{base}': {:?}\n", confs(search, Aim::Reserved, base));
+            },
+        );
+    }
+    insta::assert_snapshot!(lines);
 }
