@@ -32,7 +32,12 @@ fn remedies_of_programs() {
                     actions.map(|(request, _)| request.to_string()).collect();
                 let effort = trial("", vec![remedy.clone()], 0).effort();
                 let place = remedy.place();
-                format!("{effort:?} {place}: {python} [{}]", actions.join(" "))
+                let new = if remedy.is_valid(v2(10)) {
+                    ""
+                } else {
+                    "since 2.11, "
+                };
+                format!("{effort:?} {new}{place}: {python} [{}]", actions.join(" "))
             });
             lines.collect::<Vec<_>>().join("\n")
         })
