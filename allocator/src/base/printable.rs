@@ -229,6 +229,7 @@ mod tests {
         assert_eq!(printable(text).to_string(), shown);
         assert_eq!(printable_lines("a\u{7}\nb\u{9b}"), "a\\u{7}\nb\\u{9b}");
         assert_eq!(cell("=1\\u{2}"), "\\u{3d}1\\u{5c}u{2}");
+        assert_eq!(cell("1\\u{2}"), "1\\u{5c}u{2}");
         assert_eq!(of_cell("\\u{zz}\\u{d800}\\u{3d"), "\\u{zz}\\u{d800}\\u{3d");
     }
 

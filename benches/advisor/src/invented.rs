@@ -278,6 +278,7 @@ fn advised(invented: &Invented) -> anyhow::Result<String> {
             .filter(|_| more > 0)
             .map(|limit| limit + more),
         aim: Aim::ALL[invented.seed as usize % Aim::ALL.len()],
+        schedules: invented.seed % 2 == 1,
         copies: invented.seed % 3,
         ..request(&workload)
     })?;
@@ -307,5 +308,5 @@ fn differences() {
 
 #[test]
 fn advice() {
-    insta::assert_snapshot!(answers(20, advised));
+    insta::assert_snapshot!(answers(40, advised));
 }

@@ -117,6 +117,7 @@ mod tests {
             ("  limit: ", Some(4)),
             ("- ", Some(2)),
             ("   > ", Some(5)),
+            ("    words and ", Some(6)),
             ("12. ", Some(4)),
             // A row of a table.
             ("a  b ", None),

@@ -107,9 +107,10 @@ pub(super) fn tried(conf: &str, needs: u64, reserved: u64, driver_ms: u64) -> Tr
 }
 
 /// The settings in words such as `default ? 950 8`, whose minimum is not known. All is well (`tried`), requests fail on
-/// the device (`fails`), or the allocator breaks (`breaks`).
+/// the device (`fails`), or the allocator breaks (`breaks`). `returns 20` at the end: it returns memory to the device, and
+/// repeats so many requests.
 pub(super) fn tried_in(how: &str, words: &[&str]) -> TriedSettings {
-    let [conf, needs, reserves, ms] = *words else {
+    let [conf, needs, reserves, ms, ref returns @ ..] = *words else {
         panic!("no settings: {words:?}");
     };
     let number = |text: &str| text.parse::<u64>().expect("a number");
@@ -117,6 +118,9 @@ pub(super) fn tried_in(how: &str, words: &[&str]) -> TriedSettings {
     let needs = if needs == "?" { 0 } else { number(needs) };
     let mut tried = tried(conf, needs, number(reserves), number(ms));
     tried.on_device.ooms = if how == "fails" { 2 } else { 0 };
+    if let [_, retries] = *returns {
+        (tried.on_device.device_frees, tried.on_device.retries) = (1, number(retries));
+    }
     tried.error = (how == "breaks").then(|| "it fails".to_owned());
     tried
 }

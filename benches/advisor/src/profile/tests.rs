@@ -1,4 +1,4 @@
-use coalesce_workloads::formats::profile::{Device, Point};
+use coalesce_workloads::formats::profile::{Device, Point, read};
 
 use super::*;
 
@@ -68,4 +68,21 @@ fn functions_of_libraries_are_not_the_programs() {
     ] {
         assert!(!is_found(name), "{name}");
     }
+}
+
+/// A recorded program, and one that grows in more steps than are shown.
+#[test]
+fn pages_of_profiles() {
+    let path = "../../workloads/recordings/complaints/kineto.json.gz";
+    let recorded = read(path).unwrap().unwrap();
+    let growing: Vec<(i64, u64)> = (0..13)
+        .map(|n| (n * 10 + 5, (n as u64 + 1) << 20))
+        .collect();
+    let growing = Profile {
+        devices: vec![device(&growing)],
+        steps: steps(13),
+        ..recorded.clone()
+    };
+    let pages = [recorded, growing].map(|profile| page(&ProfileAnswer::of(&profile)));
+    insta::assert_snapshot!(pages.join("\n"));
 }

@@ -30,12 +30,17 @@ fn what_the_corpus_proves() {
     let texts = corpus();
     assert!(texts.len() >= 100, "{}", texts.len());
     let mut answers = String::new();
+    let mut together: Option<Explanation> = None;
     for (name, text) in texts {
         writeln!(answers, "# {name}").unwrap();
         let Some(found) = explain(&text, None) else {
             answers.push_str("no memory figures\n\n");
             continue;
         };
+        match &mut together {
+            Some(all) => all.add(found.clone()),
+            None => together = Some(found.clone()),
+        }
         for failure in &found.failures {
             let who = failure.name();
             let platform = failure.platform.name();
@@ -61,6 +66,8 @@ fn what_the_corpus_proves() {
         answers.push_str(&paragraphs(found.settings));
         answers.push('\n');
     }
+    let together = together.unwrap().page();
+    writeln!(answers, "# all of them\n{together}").unwrap();
     insta::assert_snapshot!(answers);
 }
 

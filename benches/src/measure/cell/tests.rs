@@ -4,7 +4,7 @@ use coalesce_workloads::conditions::ReplayConditions;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::formats::{self, FileContent};
 use coalesce_workloads::op::Answer;
-use coalesce_workloads::written::written;
+use coalesce_workloads::written::{program, written};
 
 use super::*;
 use crate::measure::profile::PUBLISHED;
@@ -131,15 +131,34 @@ fn stated(row: &Row) -> String {
 
 #[test]
 fn a_row_has_all_figures_of_a_run() {
-    let row = |requests, policy| {
-        with(requests, policy, "", |cell| {
-            stated(&cell.on(64 * MIB).measure(&mut ()).unwrap())
+    let row = |cell: Cell<'_>| stated(&cell.on(64 * MIB).measure(&mut ()).unwrap());
+    // Tensors that two streams use, and then the whole device.
+    let copies = program("copies", |program| {
+        for step in 0..4 {
+            let copy = program.alloc_on(1, (20 + step) * MIB, "copy");
+            program.record_stream(&copy, 0);
+            program.free(copy);
+            program.scratch(15 * MIB, "mm");
+        }
+        program.scratch(60 * MIB, "mm");
+    });
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let shared = |policy, conf| {
+        row(Cell {
+            demand: Demand::of(&copies).unwrap(),
+            policy,
+            conf,
+            ..Cell::new(&copies, &profile)
         })
     };
     let rows = [
-        row(&[1], "bfc"),
-        row(&[], "pytorch"),
-        row(&[30 * MIB, 200 * MIB, 5], "pytorch"),
+        with(&[1], "bfc", "", row),
+        with(&[], "pytorch", "", row),
+        with(&[30 * MIB, 200 * MIB, 5], "pytorch", "", row),
+        shared("pytorch", ""),
+        shared("pytorch", "expandable_segments:True"),
+        shared("cuda_async", ""),
+        shared("gmlake", ""),
         with(&[MIB], "bfc", "", |cell| {
             stated(&cell.unsupported("graphs"))
         }),

@@ -11,10 +11,12 @@
 //! | `capacity 1000`, `limit 800 901` | the device, and what the process may and may not reserve |
 //! | `failure 800 150 recorded handled` | a request of 90 fails while so much is requested and free, of 950 that are reserved |
 //! | `stability 5 0.05` | runs of 8 that need less, and how much in the middle |
+//! | `rocm` | the program runs on ROCm |
 //! | `own 776`, `left 3` | what the policy of our own needs; settings that time did not allow to try |
 
 use coalesce_workloads::cases;
 use coalesce_workloads::conditions::ReplayConditions;
+use coalesce_workloads::formats::snapshot::release::Releases;
 
 use super::*;
 use crate::advise::stability::tests::perturbed;
@@ -34,6 +36,7 @@ struct Case {
     own: Option<u64>,
     left: u64,
     capacity: u64,
+    is_rocm: bool,
 }
 
 impl Case {
@@ -49,12 +52,14 @@ impl Case {
             own: None,
             left: 0,
             capacity: 1000,
+            is_rocm: false,
         };
         let number = |text: &str| text.parse::<u64>().expect("a number");
         for line in text.lines() {
             match *line.split(' ').collect::<Vec<_>>() {
                 ["aim", name] => case.aim = Aim::named(name).expect("an aim"),
                 ["present", conf] => case.present = conf.to_owned().leak(),
+                ["rocm"] => case.is_rocm = true,
                 ["capacity", mib] => case.capacity = number(mib),
                 ["limit", limit, below] => case.limit = Some((number(limit), number(below))),
                 ["best", index] => case.best = index.parse().ok(),
@@ -98,6 +103,10 @@ impl Case {
             |request| AdviceRequest {
                 aim: self.aim,
                 present: self.present,
+                releases: Releases {
+                    is_rocm: self.is_rocm,
+                    ..Releases::REFERENCE
+                },
                 conditions: ReplayConditions {
                     limit: self.limit.map(|(limit, _)| limit * MIB),
                     ..ReplayConditions::on(self.capacity * MIB)

@@ -1,4 +1,4 @@
-//! What is worth trying in programs as text, and the Python of it: `cases/`.
+//! What is worth trying in programs as text, what it costs to live with, and the Python of it: `cases/`.
 
 use coalesce_alloc::release::v2;
 use coalesce_workloads::cached::Cached;
@@ -6,9 +6,19 @@ use coalesce_workloads::cases;
 
 use super::*;
 use crate::advise::advise;
-use crate::advise::tests::request;
-use crate::diagnose::testing::case;
+use crate::advise::tests::{request, tried as settings};
+use crate::diagnose::testing::{MIB, case};
 use crate::holders::Holders;
+
+/// A trial in which the program reserves so many MiB.
+fn trial(conf: &str, remedies: Vec<Remedy>, reserves: u64) -> Trial {
+    Trial {
+        figures: settings(conf, 0, reserves, 0).on_device,
+        conf: conf.to_owned(),
+        schedule: Arc::default(),
+        remedies,
+    }
+}
 
 #[test]
 fn remedies_of_programs() {
@@ -23,7 +33,14 @@ fn remedies_of_programs() {
                 let actions = remedy.actions(1).into_iter();
                 let actions: Vec<String> =
                     actions.map(|(request, _)| request.to_string()).collect();
-                format!("{}: {python} [{}]", remedy.place(), actions.join(" "))
+                let effort = trial("", vec![remedy.clone()], 0).effort();
+                let place = remedy.place();
+                let new = if remedy.is_valid(v2(10)) {
+                    ""
+                } else {
+                    "since 2.11, "
+                };
+                format!("{effort:?} {new}{place}: {python} [{}]", actions.join(" "))
             });
             lines.collect::<Vec<_>>().join("\n")
         })
@@ -67,4 +84,20 @@ fn settings_are_changed_and_taken_back_in_every_release() {
         remedy::setter(v2(10)),
         "torch._C._accelerator_setAllocatorSettings"
     );
+}
+
+/// The bar above settings under which 600 MiB of tensors need and reserve so many MiB.
+#[test]
+fn what_a_schedule_has_to_achieve() {
+    let mut lines = String::new();
+    for (needs, reserves) in [(900, 1000), (640, 700), (604, 604), (603, 603), (0, 900)] {
+        let constant = settings("max_split_size_mb:64", needs, reserves, 1);
+        let bars = Aim::ALL.map(|aim| Bar::above(&constant, aim, 600 * MIB));
+        lines += &format!("{needs}, {reserves}: {bars:?}\n");
+    }
+    let good = [640, 620].map(|reserves| trial("", Vec::new(), reserves));
+    for bar in [Bar::Reserves(700 * MIB), Bar::Reserves(MIB), Bar::Completes] {
+        lines += &format!("{bar:?} is raised to {:?}\n", bar.raised(&good));
+    }
+    insta::assert_snapshot!(lines);
 }

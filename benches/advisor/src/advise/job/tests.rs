@@ -67,29 +67,6 @@ fn advised<T>(look: impl FnOnce(&[AdviceRequest<'_>], Vec<Advice>) -> T) -> T {
     look(&requests, ranks.collect())
 }
 
-#[test]
-fn a_job_in_full() {
-    advised(|requests, ranks| {
-        let job = one_for_all(requests, ranks, &[], Deadline::after(None));
-        let needs = job.needs.iter().map(|rank| {
-            let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes / MIB);
-            (
-                rank.available_bytes / MIB,
-                mib(rank.current_bytes),
-                mib(rank.then_bytes),
-            )
-        });
-        insta::assert_snapshot!(format!(
-            "{}\n{:?}, worst {}, format {}\n{:?}",
-            job.sentences.join("\n"),
-            job.conf,
-            job.worst,
-            job.format,
-            needs.collect::<Vec<_>>()
-        ));
-    });
-}
-
 /// A rank whose replay fails is not one that time ran out for.
 #[test]
 fn settings_that_a_rank_rejects() {

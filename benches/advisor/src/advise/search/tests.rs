@@ -3,8 +3,8 @@
 use coalesce_workloads::cases;
 
 use super::*;
-use crate::advise::ranking;
 use crate::advise::tests::{tried_in, with_search};
+use crate::advise::{preference, ranking};
 use crate::diagnose::testing::MIB;
 
 /// The rows in order: settings, what they need, aims they are best for, and what distinguishes them.
@@ -30,6 +30,7 @@ fn answer(search: &mut Search<'_>, question: &[&str]) -> String {
     let number = |text: &str| text.parse::<usize>().expect("a number");
     match *question {
         ["best"] => format!("{:?}", Aim::ALL.map(|aim| search.best(aim))),
+        ["advised"] => format!("{:?}\n", Aim::ALL.map(|aim| preference::of(search, aim))),
         ["next-best", aim, other] => {
             let aim = Aim::named(aim).expect("an aim");
             format!("{:?}\n", search.next_best(aim, number(other)))
