@@ -184,7 +184,7 @@ fn sentences(first: &Lasting, then: &Figures, now: &Figures, unit: Unit) -> Vec<
     );
     let how = match first.category {
         Some(Category::OptimizerState) => {
-            "An optimizer creates its state in its first step, which may come before the first batch, with gradients of zero."
+            "An optimizer creates its state in its first step, which may come before the first batch, with gradients and a learning rate of zero."
         }
         Some(Category::Workspace) => {
             "cuBLAS creates it for the first matrix product: a small one at the start does."
