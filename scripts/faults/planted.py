@@ -239,8 +239,8 @@ FAULTS = [
     Fault(
         "rmm arena: a superblock of less than 1 MiB is cut off",
         f"{RMM}/rmm/superblock.rs",
-        "self.bytes < needed + SMALLEST",
-        "self.bytes <= needed",
+        "self.region.bytes < needed + SMALLEST",
+        "self.region.bytes <= needed",
     ),
     Fault(
         "rmm arena: a small block goes to other streams without waiting",
@@ -367,10 +367,10 @@ FAULTS = [
         "Err(Refusal::OutOfMemory) => {",
     ),
     Fault(
-        "CuPy: merged chunks get the age of the one freed last",
+        "CuPy: merged chunks get the age of the upper one",
         "allocator/src/policy/pieces.rs",
-        "            piece.rank = preceding.rank;\n",
-        "",
+        "    fn merged_with(self, _: Self) -> Self {\n        self\n",
+        "    fn merged_with(self, other: Self) -> Self {\n        other\n",
     ),
     Fault(
         "CuPy: the cache is released for a request above the limit",
