@@ -18,16 +18,17 @@
 //!    documentation of the family and of each field. A field of bytes takes
 //!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
 //! 2. The default values, behind `=`, are those of a member that ends within a second or so.
-//! 3. Parameters are checked before the first operation: a range in brackets behind the type, and in `rules { }` behind
-//!    the struct what depends on several. Every value is either refused or runs without overflow and without an
-//!    unreasonable amount of host memory. Write `run`, which runs the program on a [`program::Program`], takes all
-//!    randomness from [`rng::Rng`], and ends with `finish`.
-//! 4. End every loop over a parameter once the sink has refused an operation: `step` and `is_over` of
+//! 3. Parameters are checked before the first operation. A range stands in brackets behind the type. A rule that depends
+//!    on several parameters stands in `rules { }` behind the struct. Every value is either refused or runs without
+//!    overflow and without an unreasonable amount of host memory.
+//! 4. Write `run`. It runs the program on a [`program::Program`]. All random numbers come from [`rng::Rng`], and the
+//!    last call is `finish`.
+//! 5. End every loop over a parameter once the sink has refused an operation: `step` and `is_over` of
 //!    [`program::Program`] tell. The catalog stops each member at its first operation to check its
 //!    parameters, so a loop that goes on would keep `coalesce` from starting.
-//! 5. Add a line to `FAMILIES` in `catalog.rs`:
+//! 6. Add a line to `FAMILIES` in `catalog.rs`:
 //!    `Family::of::<crate::families::pulse::Pulse>("pulse"),`
-//! 6. Add presets to `presets.toml`, and their digests to `tests/cases/presets.txt`.
+//! 7. Add presets to `presets.toml`, and their digests to `tests/cases/presets.txt`.
 //!
 //! `cargo test -p coalesce-workloads --test main` then checks the new family: that it is documented, that
 //! it refuses or runs every value of every parameter and stops when told to, and that its presets free

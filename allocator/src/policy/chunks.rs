@@ -11,7 +11,7 @@ use crate::driver::DeviceAddr;
 
 /// The owner of a chunk, for a policy that distinguishes chunks.
 pub(super) trait Owner: Copy + Eq {
-    /// The owner of the chunk that two idle neighbours are merged into.
+    /// The owner of the chunk that results from merging two idle neighbours. `self` is the lower one.
     fn merged_with(self, other: Self) -> Self;
 }
 
@@ -97,8 +97,8 @@ impl<O: Owner> Chunks<O> {
         Some((before, chunk))
     }
 
-    /// Splits the chunk at `addr` after `front` bytes, less than it has. Both chunks have its owner and are in
-    /// use if it is. Returns the start of the rest.
+    /// Splits off the first `front` bytes of the chunk at `addr`, which must be larger. Both parts keep its owner,
+    /// and both are in use if it was. Returns the start of the rest.
     pub(super) fn cut(&mut self, addr: DeviceAddr, front: u64) -> DeviceAddr {
         let back = addr.offset(front);
         if let Some(chunk) = self.chunks.get_mut(&addr) {

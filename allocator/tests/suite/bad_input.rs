@@ -88,7 +88,7 @@ fn an_offline_policy_needs_a_program() {
     }
 }
 
-/// `tests/confs/*.txt`: a policy and settings in each line, and what is said of them.
+/// Each line of `tests/confs/*.txt` has a policy and its settings. The indented line below it is the error.
 #[test]
 fn settings_that_a_policy_does_not_take_are_named() {
     recorded::check("confs", |text| {

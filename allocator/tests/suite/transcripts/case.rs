@@ -31,7 +31,7 @@ pub struct Case {
     pub device: SimConfig,
     pub names_only: bool,
     announced: Vec<Announced>,
-    /// The requests before which the announced program begins a step.
+    /// Where the steps of the announced program begin: the number of requests before each.
     steps: Vec<usize>,
 }
 
@@ -115,7 +115,9 @@ pub fn amount(text: &str) -> u64 {
 /// Parses the number of a stream, or its handle (`0x2000`).
 pub fn stream(text: &str) -> StreamId {
     match text.strip_prefix("0x") {
-        Some(handle) => StreamId(u64::from_str_radix(handle, 16).expect("a handle")),
+        Some(handle) => {
+            StreamId(u64::from_str_radix(handle, 16).expect("hexadecimal digits after 0x"))
+        }
         None => StreamId::nth(text.parse().expect("the number of a stream")),
     }
 }

@@ -57,7 +57,7 @@ impl<D: Driver + 'static> Devices<D> {
         self.conf().is_ok_and(|conf| conf.falls_back)
     }
 
-    /// Makes a call again if the policy that failed was replaced.
+    /// Makes a call. If its policy fails with a bug and the reference takes its place, makes the call again.
     pub(super) fn repeated<T>(&self, call: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
         match call() {
             Err(failure) if failure.is_bug && self.falls_back() => call(),

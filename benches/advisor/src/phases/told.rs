@@ -138,7 +138,7 @@ impl<'e> Told<'e> {
         }
     }
 
-    /// The name of a label, and the line of the program.
+    /// Returns the name of the phase that a label stands for, and the line of the program where it is called, if a stack tells.
     pub fn describe(&self, label: Label) -> (String, Option<ProgramLine>) {
         match &self.by {
             By::Stacks => match self.evidence.stacks.frame(label) {
@@ -155,8 +155,8 @@ impl<'e> Told<'e> {
         }
     }
 
-    /// Calls phases as the program does, which notes or annotates nearly all of their requests. A phase that is one of several
-    /// in such a part of the program keeps its name behind that of the part.
+    /// Renames phases after the notes and annotations that contain nearly all of their requests. If such a part of the program
+    /// contains several phases, each keeps its own name after that of the part.
     pub fn name(&self, phases: &mut [Phase]) {
         let nearly = |part: usize, all: usize| 10 * part >= 9 * all;
         let mut parts = vec![None; phases.len()];

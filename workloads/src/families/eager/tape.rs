@@ -76,7 +76,7 @@ impl Call<'_> {
         eager.alloc(elements, width, output.dtype(), tag)
     }
 
-    /// The gradient of the output as that of each input that needs one.
+    /// Gives each input that needs a gradient the gradient of the output.
     pub(crate) fn passes_on(&self, gradient: &Tensor) -> Gradients {
         let wants = self.wants.iter();
         wants.map(|w| w.then(|| gradient.clone())).collect()

@@ -30,7 +30,7 @@ pub(in crate::advise) struct Candidates {
     pub phases: Vec<Phase>,
     /// Remedies apart from other settings.
     pub remedies: Vec<Remedy>,
-    /// Tensors that stay.
+    /// Tensors that stay to the end, and could be created first.
     pub lasting: Vec<Lasting>,
 }
 
@@ -239,11 +239,11 @@ fn in_pools<'e>(
     let whole = phases
         .iter()
         .filter(move |phase| phase.times.iter().cloned().flatten().all(is_of_thread));
-    whole.cloned().chain(lasting(evidence))
+    whole.cloned().chain(lines_of_long_lived(evidence))
 }
 
 /// The lines whose tensors live for at least half of the program, with all times that they are executed.
-fn lasting(evidence: &Evidence<'_>) -> Vec<Phase> {
+fn lines_of_long_lived(evidence: &Evidence<'_>) -> Vec<Phase> {
     let half = evidence.log.end() / 2;
     let mut bytes: BTreeMap<ProgramLine, u64> = BTreeMap::new();
     for (index, allocation) in evidence.allocations() {
