@@ -145,6 +145,20 @@ impl FreeRuns {
         })
     }
 
+    /// Bytes at the start of a run that are free.
+    pub(super) fn free_start(&self, run: Run) -> u64 {
+        let first = self.within(run).next();
+        let at_start = first.filter(|free| free.start == run.start);
+        at_start.map_or(0, |free| free.bytes)
+    }
+
+    /// Bytes at the end of a run that are free.
+    pub(super) fn free_end(&self, run: Run) -> u64 {
+        let last = self.within(run).last();
+        let at_end = last.filter(|free| free.end() == run.end());
+        at_end.map_or(0, |free| free.bytes)
+    }
+
     fn index_around(&self, run: Run) -> Option<usize> {
         let after = self.0.partition_point(|free| free.start <= run.start);
         let index = after.checked_sub(1)?;

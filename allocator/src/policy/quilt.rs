@@ -60,6 +60,7 @@
 mod checkpoints;
 mod latest;
 mod mechanisms;
+mod mending;
 mod placement;
 mod private_pools;
 mod retiring;
@@ -287,7 +288,7 @@ impl Quilt {
         stream: StreamNumber,
         marks: &Marks,
     ) {
-        self.views.leave(place);
+        self.views.leave(place, self.streams.ends());
         let has_marks = self.streams.are_several();
         let free = &mut self.pools.space_mut().free;
         self.views.each_run(place, bytes, |run| {
@@ -375,6 +376,7 @@ impl Policy for Quilt {
             .flat_map(|(_, view)| view.units())
             .map(|unit| unit.run.start)
             .collect();
+        let before = self.units.bytes();
         let units: Vec<_> = self.units.iter().collect();
         for unit in units {
             let free = &mut self.pools.space_mut().free;
@@ -383,6 +385,8 @@ impl Policy for Quilt {
                 self.units.remove(&mut self.undo, unit);
             }
         }
+        let left = self.pools.space().free.iter().map(|run| run.bytes).sum();
+        self.units.note_return(before, left);
         self.settle(device)?;
         self.units.leave_home(&mut self.undo);
         self.settle(device)

@@ -32,29 +32,32 @@ fn made(calls: &[String], name: &str) -> bool {
 
 #[test]
 fn a_repeated_program_calls_the_driver_in_its_first_steps_only() {
-    let mut allocator = allocator_on(&SimConfig::with_capacity(1024 * MIB));
-    let mut kept = Vec::new();
-    for step in 0..8 {
-        let mut random = ChaCha8Rng::seed_from_u64(7);
-        let mut live: Vec<DeviceAddr> = Vec::new();
-        for _ in 0..300 {
-            let bytes = u64::from(random.next_u32()) % (9 * MIB) + 1;
-            live.push(allocator.malloc(bytes, MAIN).unwrap());
-            if live.len() > 12 {
-                let victim = random.next_u32() as usize % live.len();
-                allocator.free(live.swap_remove(victim)).unwrap();
+    for seed in 0..16 {
+        let mut allocator = allocator_on(&SimConfig::with_capacity(1024 * MIB));
+        let mut kept = Vec::new();
+        for step in 0..10 {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let mut live: Vec<DeviceAddr> = Vec::new();
+            for _ in 0..300 {
+                let bytes = u64::from(random.next_u32()) % (9 * MIB) + 1;
+                live.push(allocator.malloc(bytes, MAIN).unwrap());
+                if live.len() > 12 {
+                    let victim = random.next_u32() as usize % live.len();
+                    allocator.free(live.swap_remove(victim)).unwrap();
+                }
             }
+            live.into_iter()
+                .for_each(|block| allocator.free(block).unwrap());
+            let of_step = calls(&mut allocator);
+            if step >= 8 {
+                assert!(of_step.is_empty(), "seed {seed}, step {step}: {of_step:?}");
+            }
+            kept.push(allocator.stats().reserved_bytes.all().current);
+            allocator.check().unwrap();
         }
-        live.into_iter()
-            .for_each(|block| allocator.free(block).unwrap());
-        let of_step = calls(&mut allocator);
-        if step >= 4 {
-            assert!(of_step.is_empty(), "step {step}: {of_step:?}");
-        }
-        kept.push(allocator.stats().reserved_bytes.all().current);
-        allocator.check().unwrap();
+        // Each step begins with the memory of the one before free, and the first with none.
+        assert!(kept[9] <= kept[0] + kept[0] / 8, "seed {seed}: {kept:?}");
     }
-    assert_eq!(kept[1..], [kept[0]; 7], "what the first step needed");
 }
 
 #[test]
@@ -74,8 +77,8 @@ fn addresses_are_bounded_however_long_a_program_runs() {
             let victim = random.next_u32() as usize % live.len();
             allocator.free(live.swap_remove(victim)).unwrap();
         }
-        // Home, four times the memory in views, and one view more.
-        assert!(allocator.driver().reserved_addresses() <= 7 * capacity);
+        // Home, eight times the memory for views, and one view with its room.
+        assert!(allocator.driver().reserved_addresses() <= 12 * capacity);
     }
     assert!(made(&calls(&mut allocator), "unmap"), "views are retired");
     allocator.check().unwrap();

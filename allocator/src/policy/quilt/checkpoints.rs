@@ -83,7 +83,7 @@ impl Quilt {
         device.synchronize_device()?;
         self.all_over();
         for held in held {
-            self.views.leave(held.place);
+            self.views.leave(held.place, self.streams.ends());
         }
         for &block in live {
             self.users.forget(block);

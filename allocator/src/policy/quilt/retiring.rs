@@ -8,8 +8,8 @@ use super::streams::Mark;
 use super::views::View;
 use crate::policy::undo::Undo;
 
-/// The most bytes of all views, as a multiple of the bytes of all units.
-const MAPPED_TIMES: u64 = 4;
+/// The most bytes of addresses of all views, as a multiple of the bytes of all units.
+const ROOM_TIMES: u64 = 8;
 /// The most views. All of them are searched before another one is mapped.
 const MOST_VIEWS: usize = 512;
 
@@ -35,13 +35,12 @@ impl Quilt {
         if self.pools.is_capturing {
             return Ok(());
         }
-        while self.views.len() >= MOST_VIEWS
-            || self.views.bytes() > MAPPED_TIMES * self.units.bytes()
+        while self.views.len() >= MOST_VIEWS || self.views.room() > ROOM_TIMES * self.units.bytes()
         {
             let Some(view) = self.views.take_oldest() else {
                 break;
             };
-            let marks = self.streams.ends();
+            let marks = view.marks().to_vec();
             self.retired.push_back(Retired { view, marks });
         }
         while let Some(oldest) = self.retired.front() {

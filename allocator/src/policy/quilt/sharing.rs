@@ -28,7 +28,7 @@ impl Quilt {
 
     #[cold]
     fn meet_new(&mut self, stream: StreamId) -> Served<StreamNumber> {
-        let ends = self.streams.ends();
+        let ends: Vec<Mark> = self.streams.ends().collect();
         let number = self.streams.add(stream);
         if let [first] = ends[..] {
             // Uses are not noted while there is only one stream.
@@ -64,7 +64,7 @@ impl Quilt {
     }
 
     /// Whether there is free memory that a stream must not use: during a capture it cannot wait for earlier uses.
-    fn is_restricted(&self) -> bool {
+    pub(super) fn is_restricted(&self) -> bool {
         self.pools.is_capturing || !self.mechanisms.sharing
     }
 

@@ -15,9 +15,9 @@ pub(super) struct Pieces {
     /// Whole units, in runs.
     pub(super) whole: Vec<Run>,
     /// Free ends of partly used units. A block can begin with one.
-    ends: Vec<Run>,
+    pub(super) ends: Vec<Run>,
     /// Free starts of partly used units. A block can end with one.
-    starts: Vec<Run>,
+    pub(super) starts: Vec<Run>,
 }
 
 impl Pieces {
@@ -160,6 +160,15 @@ impl Quilt {
         }
         let stitches = chosen.map_err(|_| Refusal::OutOfMemory)?;
         self.retire_views(device)?;
+        if !self.is_restricted() {
+            let pieces = self.pieces(stream);
+            let mended = self.mend(device, &pieces, bytes, stitches.units.len())?;
+            // By these events, a later request learns that the views that are unused now can be mended.
+            self.streams.record_all(device);
+            if let Some(place) = mended {
+                return Ok(place);
+            }
+        }
         let view = self.views.map(device, &mut self.undo, stitches.units)?;
         Ok(Place::View(view, stitches.offset))
     }

@@ -84,9 +84,9 @@ impl UsedStreams {
     }
 
     /// The present ends of the work of all streams.
-    pub(super) fn ends(&self) -> Vec<Mark> {
+    pub(super) fn ends(&self) -> impl Iterator<Item = Mark> {
         let numbers = (0..).take(self.streams.len()).map(StreamNumber);
-        numbers.map(|stream| self.end_of(stream)).collect()
+        numbers.map(|stream| self.end_of(stream))
     }
 
     /// The present end of the work of a stream.
@@ -191,6 +191,28 @@ impl UsedStreams {
             of.complete = number;
         }
         Ok(over)
+    }
+
+    /// Whether the work before all marks is complete, as far as events were recorded after it. Queries the device.
+    pub(super) fn all_known_over(
+        &mut self,
+        device: &mut dyn Driver,
+        marks: &[Mark],
+    ) -> Status<bool> {
+        for &mark in marks {
+            if !self.is_over(device, mark)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Records an event on each stream, by which one later learns that its present work is over. A stream that refuses has
+    /// none.
+    pub(super) fn record_all(&mut self, device: &mut dyn Driver) {
+        for stream in (0..).take(self.streams.len()).map(StreamNumber) {
+            let _refused = self.record(device, stream);
+        }
     }
 
     /// Orders later work of `stream` after a mark. The host does not wait.

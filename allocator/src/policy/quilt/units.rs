@@ -14,18 +14,28 @@ use super::memory_of;
 
 /// Bytes of the smallest unit, and the granularity of all of them.
 pub(super) const PAGE: u64 = GRANULARITY;
-/// Bytes of the largest unit. A mapping costs the same for a unit of any size, but a view can only contain whole
-/// units in its middle.
-const LARGEST: u64 = 16 << 20;
-/// A unit is at most this fraction (1/256) of the most memory that all units ever had, so that small programs have small
-/// units, and a program that empties its cache gets its memory again in a few large ones.
-const LARGEST_PART: u64 = 256;
+/// A unit is usually at most this fraction (1/256) of the most memory that all units ever had, so that small programs have
+/// small units. A mapping costs the same for a unit of any size, but a view can only contain whole units in its middle.
+const USUAL_PART: u64 = 256;
+/// Bytes of the largest usual unit.
+const LARGEST_USUAL: u64 = 16 << 20;
+/// Units are larger if even this fraction (1/512) of that memory is.
+const LARGE_PART: u64 = 512;
+/// And if this fraction (1/32) of what a request lacks is: a block of gigabytes is mapped again as a whole.
+const REQUEST_PART: u64 = 32;
+/// Bytes of the largest unit.
+const LARGEST: u64 = 64 << 20;
+/// A program that empties its cache pays for each unit again. Its units double each time, up to this many times the usual.
+const MOST_TIMES: u64 = 4;
+/// They are as usual again if more than this fraction (1/16) of its memory is free then but cannot be returned, because units
+/// are in use in part.
+const LEFT_PART: u64 = 16;
 /// Bytes of the home range, as a multiple of the device's memory. The gaps that returned units leave are reused, but a
 /// gap may be too small for the next unit.
 const HOME_FACTOR: u64 = 2;
 
 /// Physical memory behind one handle.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Unit {
     /// Its home.
     pub(super) run: Run,
@@ -39,7 +49,7 @@ struct Home {
 }
 
 /// All units.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Units {
     home: Option<Home>,
     by_start: BTreeMap<u64, Unit>,
@@ -47,6 +57,20 @@ pub(super) struct Units {
     bytes: u64,
     /// The most bytes that they ever had.
     most_bytes: u64,
+    /// How many times as large as usual the next units are.
+    times: u64,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self {
+            home: None,
+            by_start: BTreeMap::new(),
+            bytes: 0,
+            most_bytes: 0,
+            times: 1,
+        }
+    }
 }
 
 impl Units {
@@ -136,6 +160,18 @@ impl Units {
         undo.push(Step::Unmap { addr, bytes });
     }
 
+    /// Notes that all units without blocks were returned, of `before` bytes. In the others, `left` bytes are free.
+    pub(super) fn note_return(&mut self, before: u64, left: u64) {
+        if self.bytes == before {
+            return;
+        }
+        self.times = if left > before / LEFT_PART {
+            1
+        } else {
+            (2 * self.times).min(MOST_TIMES)
+        };
+    }
+
     /// Frees the home address range when `undo` runs, if no unit is left.
     pub(super) fn leave_home(&mut self, undo: &mut Undo) {
         if self.by_start.is_empty()
@@ -159,7 +195,13 @@ impl Units {
 
     /// Bytes of the next unit, of which at most `bytes` are needed.
     fn size_of_next(&self, bytes: u64) -> u64 {
-        let largest = (self.most_bytes / LARGEST_PART).clamp(PAGE, LARGEST);
+        let usual = self.times * (self.most_bytes / USUAL_PART).clamp(PAGE, LARGEST_USUAL);
+        let share = (self.most_bytes / LARGE_PART).max(bytes / REQUEST_PART);
+        let largest = if share > LARGEST_USUAL {
+            usual.max(share).min(LARGEST)
+        } else {
+            usual
+        };
         let most = largest.min(bytes).max(PAGE);
         1 << most.ilog2()
     }

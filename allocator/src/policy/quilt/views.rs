@@ -1,5 +1,8 @@
 //! *Views*: address ranges in which units are mapped again, in another order.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use crate::driver::{DeviceAddr, Driver};
 use crate::mempool::MempoolId;
 use crate::policy::Served;
@@ -7,6 +10,7 @@ use crate::policy::free_runs::Run;
 use crate::policy::undo::{Step, Undo};
 
 use super::memory_of;
+use super::streams::Mark;
 use super::units::Unit;
 
 /// Identifies a view while it is mapped.
@@ -30,18 +34,30 @@ struct Patch {
     home: Run,
 }
 
+/// The addresses of a view, as a multiple of the bytes that are mapped first. The rest is for units that are added later.
+const ROOM_TIMES: u64 = 2;
+/// A view is changed at most this often. A program that repeats itself would otherwise change the same views in each step.
+const MOST_CHANGES: u32 = 4;
+
 /// A range of addresses and the units behind it, each of them once.
 #[derive(Debug, Default)]
 pub(super) struct View {
     addr: DeviceAddr,
+    /// Bytes of addresses.
+    room: u64,
+    /// Bytes that are mapped, from the start on.
     bytes: u64,
     units: Vec<Unit>,
     /// The units, merged where they are contiguous at home. By offset; they cover the view.
     patches: Vec<Patch>,
+    /// How often it was changed.
+    changes: u32,
     /// Live blocks in it.
     blocks: u32,
     /// When it was used last.
     used: u64,
+    /// The work that may use it although it has no blocks any more.
+    marks: Vec<Mark>,
     /// The pool whose graphs may use it, so that it stays mapped.
     kept_for: Option<MempoolId>,
 }
@@ -49,48 +65,102 @@ pub(super) struct View {
 impl View {
     /// Maps units one behind the other.
     fn map(device: &mut dyn Driver, undo: &mut Undo, units: Vec<Unit>) -> Served<Self> {
+        let bytes: u64 = units.iter().map(|unit| unit.run.bytes).sum();
+        let room = bytes.saturating_mul(ROOM_TIMES);
+        let addr = memory_of(device)?.reserve(room)?;
+        let view = Self {
+            addr,
+            room,
+            ..Self::default()
+        };
+        view.change(device, undo, units)
+    }
+
+    /// Maps other units one behind the other. Those that stay where they are remain mapped. Nothing uses the rest.
+    fn change(self, device: &mut dyn Driver, undo: &mut Undo, units: Vec<Unit>) -> Served<Self> {
         let memory = memory_of(device)?;
-        let bytes = units.iter().map(|unit| unit.run.bytes).sum();
-        let addr = memory.reserve(bytes)?;
+        let (before, after) = (placed(&self.units), placed(&units));
         let mut made = Undo::default();
-        made.push(Step::FreeAddress { addr, bytes });
-        let mut patches: Vec<Patch> = Vec::new();
-        let mut offset = 0;
-        for &Unit { run, handle } in &units {
-            let at = addr.offset(offset);
-            if let Err(error) = memory.map(at, run.bytes, handle) {
-                return Err(undo.take_back(memory, made, error).into());
-            }
-            let bytes = run.bytes;
-            made.push(Step::Unmap { addr: at, bytes });
-            match patches.last_mut() {
-                Some(last) if last.home.end() == run.start => last.home.bytes += bytes,
-                _ => patches.push(Patch { offset, home: run }),
-            }
-            offset += bytes;
+        made.push(Step::FreeAddress {
+            addr: self.addr,
+            bytes: self.room,
+        });
+        let mut leaving = Undo::default();
+        for (&offset, &unit) in &before {
+            let stays = after.get(&offset) == Some(&unit);
+            let steps = if stays { &mut made } else { &mut leaving };
+            steps.push(Step::Unmap {
+                addr: self.addr(offset),
+                bytes: unit.run.bytes,
+            });
         }
-        if let Err(error) = memory.set_access(addr, bytes) {
+        if let Err(error) = leaving.run(memory) {
+            made.append(leaving);
             return Err(undo.take_back(memory, made, error).into());
         }
+        let mut added: Vec<Run> = Vec::new();
+        for (&offset, &unit) in &after {
+            if before.get(&offset) == Some(&unit) {
+                continue;
+            }
+            let (addr, bytes) = (self.addr(offset), unit.run.bytes);
+            if let Err(error) = memory.map(addr, bytes, unit.handle) {
+                return Err(undo.take_back(memory, made, error).into());
+            }
+            made.push(Step::Unmap { addr, bytes });
+            match added.last_mut() {
+                Some(last) if last.end() == offset => last.bytes += bytes,
+                _ => added.push(Run {
+                    start: offset,
+                    bytes,
+                }),
+            }
+        }
+        for run in added {
+            if let Err(error) = memory.set_access(self.addr(run.start), run.bytes) {
+                return Err(undo.take_back(memory, made, error).into());
+            }
+        }
         Ok(Self {
-            addr,
-            bytes,
+            bytes: units.iter().map(|unit| unit.run.bytes).sum(),
+            patches: patches(&units),
             units,
-            patches,
-            ..Self::default()
+            ..self
         })
     }
 
     /// Unmaps it when `undo` runs.
     pub(super) fn unmap(self, undo: &mut Undo) {
-        let (addr, bytes) = (self.addr, self.bytes);
-        undo.push(Step::FreeAddress { addr, bytes });
-        let mut at = addr;
-        for unit in self.units {
-            let bytes = unit.run.bytes;
-            undo.push(Step::Unmap { addr: at, bytes });
-            at = at.offset(bytes);
+        undo.push(Step::FreeAddress {
+            addr: self.addr,
+            bytes: self.room,
+        });
+        for (offset, unit) in placed(&self.units) {
+            undo.push(Step::Unmap {
+                addr: self.addr(offset),
+                bytes: unit.run.bytes,
+            });
         }
+    }
+
+    /// Whether other units can be mapped in it, as far as work that may still run permits.
+    fn is_changeable(&self) -> bool {
+        self.is_unused() && self.changes < MOST_CHANGES
+    }
+
+    /// Whether no block and no graph uses it.
+    fn is_unused(&self) -> bool {
+        self.blocks == 0 && self.kept_for.is_none()
+    }
+
+    /// The work that may use it although it has no blocks any more.
+    pub(super) fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Bytes of addresses.
+    pub(super) fn room(&self) -> u64 {
+        self.room
     }
 
     pub(super) fn addr(&self, offset: u64) -> DeviceAddr {
@@ -119,6 +189,29 @@ impl View {
     }
 }
 
+/// The offsets of units that lie one behind the other.
+fn placed(units: &[Unit]) -> BTreeMap<u64, Unit> {
+    let mut offset = 0;
+    let place = |&unit: &Unit| {
+        let at = offset;
+        offset += unit.run.bytes;
+        (at, unit)
+    };
+    units.iter().map(place).collect()
+}
+
+/// The units, merged where they are contiguous at home.
+fn patches(units: &[Unit]) -> Vec<Patch> {
+    let mut patches: Vec<Patch> = Vec::new();
+    for (offset, Unit { run: home, .. }) in placed(units) {
+        match patches.last_mut() {
+            Some(last) if last.home.end() == home.start => last.home.bytes += home.bytes,
+            _ => patches.push(Patch { offset, home }),
+        }
+    }
+    patches
+}
+
 /// All views.
 #[derive(Debug, Default)]
 pub(super) struct Views {
@@ -126,8 +219,8 @@ pub(super) struct Views {
     views: Vec<Option<View>>,
     count: usize,
     clock: u64,
-    /// Bytes of all views.
-    bytes: u64,
+    /// Bytes of the addresses of all views.
+    room: u64,
 }
 
 impl Views {
@@ -138,15 +231,43 @@ impl Views {
         units: Vec<Unit>,
     ) -> Served<ViewId> {
         let view = View::map(device, undo, units)?;
-        self.count += 1;
-        self.bytes += view.bytes;
         let vacant = self.views.iter().position(Option::is_none);
         let index = vacant.unwrap_or_else(|| {
             self.views.push(None);
             self.views.len() - 1
         });
-        self.views[index] = Some(view);
-        Ok(ViewId(index as u32))
+        let id = ViewId(index as u32);
+        self.put(id, view);
+        Ok(id)
+    }
+
+    /// Maps other units in an unused view, as [`View::change`] does. If the device fails, the view is gone.
+    pub(super) fn change(
+        &mut self,
+        device: &mut dyn Driver,
+        undo: &mut Undo,
+        id: ViewId,
+        units: Vec<Unit>,
+    ) -> Served {
+        if let Some(view) = self.take(id) {
+            let mut changed = view.change(device, undo, units)?;
+            changed.changes += 1;
+            self.put(id, changed);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, id: ViewId, view: View) {
+        self.count += 1;
+        self.room += view.room;
+        self.views[id.0 as usize] = Some(view);
+    }
+
+    fn take(&mut self, id: ViewId) -> Option<View> {
+        let view = self.views.get_mut(id.0 as usize)?.take()?;
+        self.count -= 1;
+        self.room -= view.room;
+        Some(view)
     }
 
     pub(super) fn get(&self, id: ViewId) -> Option<&View> {
@@ -188,9 +309,9 @@ impl Views {
         self.count
     }
 
-    /// Bytes of all views.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Bytes of the addresses of all views.
+    pub(super) fn room(&self) -> u64 {
+        self.room
     }
 
     /// Counts a block that is allocated at a place.
@@ -203,10 +324,14 @@ impl Views {
         }
     }
 
-    /// Counts a block that is freed at a place.
-    pub(super) fn leave(&mut self, place: Place) {
+    /// Counts a block that is freed at a place. `ends` are the present ends of the work of all streams.
+    pub(super) fn leave(&mut self, place: Place, ends: impl Iterator<Item = Mark>) {
         if let Some(view) = self.get_mut(place) {
             view.blocks -= 1;
+            if view.blocks == 0 {
+                view.marks.clear();
+                view.marks.extend(ends);
+            }
         }
     }
 
@@ -224,14 +349,18 @@ impl Views {
         }
     }
 
+    /// The views that can be changed, those used last first.
+    pub(super) fn changeable(&self) -> Vec<(ViewId, &View)> {
+        let changeable = self.iter().filter(|(_, view)| view.is_changeable());
+        let mut changeable: Vec<_> = changeable.collect();
+        changeable.sort_unstable_by_key(|&(id, view)| (Reverse(view.used), id));
+        changeable
+    }
+
     /// Removes the least recently used view without blocks that no graph uses.
     pub(super) fn take_oldest(&mut self) -> Option<View> {
-        let is_unused = |view: &View| view.blocks == 0 && view.kept_for.is_none();
-        let unused = self.iter().filter(|(_, view)| is_unused(view));
-        let (ViewId(index), _) = unused.min_by_key(|&(id, view)| (view.used, id))?;
-        let view = self.views[index as usize].take()?;
-        self.count -= 1;
-        self.bytes -= view.bytes;
-        Some(view)
+        let unused = self.iter().filter(|(_, view)| view.is_unused());
+        let (id, _) = unused.min_by_key(|&(id, view)| (view.used, id))?;
+        self.take(id)
     }
 }

@@ -1,0 +1,234 @@
+//! Mends unused views: exchanges units that are in use for free ones, so that the view serves a request again.
+//!
+//! A mapping costs the same for a unit of any size, and a large block consists of hundreds. A program whose sizes differ from
+//! step to step leaves almost the same memory free in each, so an earlier view has most of what a new one would map.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::driver::Driver;
+use crate::policy::Served;
+use crate::policy::free_runs::{FreeRuns, Run};
+
+use super::Quilt;
+use super::stitch::Pieces;
+use super::units::{Unit, Units};
+use super::views::{Place, View};
+
+/// The most views that are looked at, those used last.
+const CANDIDATES: usize = 16;
+
+/// Free units by size.
+#[derive(Debug, Default)]
+struct Spare(BTreeMap<u64, Vec<Unit>>);
+
+impl Spare {
+    fn add(&mut self, unit: Unit) {
+        self.0.entry(unit.run.bytes).or_default().push(unit);
+    }
+
+    /// Takes the largest unit of at most `bytes`.
+    fn take_within(&mut self, bytes: u64) -> Option<Unit> {
+        let mut smaller = self.0.range_mut(..=bytes).rev();
+        smaller.find_map(|(_, units)| units.pop())
+    }
+
+    /// Takes the smallest unit of at least `bytes`.
+    fn take_around(&mut self, bytes: u64) -> Option<Unit> {
+        let mut larger = self.0.range_mut(bytes..);
+        larger.find_map(|(_, units)| units.pop())
+    }
+
+    /// Takes units of exactly `bytes` in total, or none. Sizes are powers of two, so the largest that fit are a solution
+    /// if there is one.
+    fn take_exactly(&mut self, bytes: u64) -> Option<Vec<Unit>> {
+        let mut taken: Vec<Unit> = Vec::new();
+        let mut missing = bytes;
+        while missing > 0 {
+            let Some(unit) = self.take_within(missing) else {
+                taken.into_iter().for_each(|unit| self.add(unit));
+                return None;
+            };
+            missing -= unit.run.bytes;
+            taken.push(unit);
+        }
+        Some(taken)
+    }
+}
+
+/// How a view is mapped to serve a request, unit by unit.
+#[derive(Debug)]
+struct Plan {
+    units: Vec<Unit>,
+    /// Where the block starts.
+    offset: u64,
+    /// Units to map, and to unmap.
+    added: usize,
+    removed: usize,
+    /// Bytes of the request that are not placed yet.
+    missing: u64,
+    /// Bytes behind the last of `units` whose units are in use.
+    hole: u64,
+    /// Free units that are not in the view.
+    spare: Spare,
+    /// The longest free end of a partly used unit that is not in the view.
+    head: Option<(Run, Unit)>,
+}
+
+impl Plan {
+    /// Plans how a view serves a request for `bytes`: units in use are exchanged for `pieces` of free memory, and what is
+    /// missing is added at the end.
+    fn of(
+        view: &View,
+        pieces: &Pieces,
+        free: &FreeRuns,
+        units: &Units,
+        bytes: u64,
+    ) -> Option<Self> {
+        let own: HashSet<u64> = view.units().iter().map(|unit| unit.run.start).collect();
+        let is_other = |unit: &Unit| !own.contains(&unit.run.start);
+        let with_unit = |&run: &Run| Some((run, units.around(run.start).filter(is_other)?));
+        let heads = pieces.ends.iter().filter_map(with_unit);
+        let mut plan = Self {
+            units: Vec::new(),
+            offset: 0,
+            added: 0,
+            removed: 0,
+            missing: bytes,
+            hole: 0,
+            spare: Spare::default(),
+            head: heads.max_by_key(|(run, _)| run.bytes),
+        };
+        let whole = pieces.whole.iter().flat_map(|&run| units.within(run));
+        whole.filter(is_other).for_each(|unit| plan.spare.add(unit));
+        for &unit in view.units() {
+            if !plan.keep(unit, free) {
+                plan.exchange(unit, free);
+            }
+        }
+        if plan.units.is_empty() {
+            plan.start();
+        }
+        let first = plan.units.first().copied();
+        let tails = pieces.starts.iter().filter_map(with_unit);
+        let mut tails: Vec<_> = tails.filter(|&(_, unit)| Some(unit) != first).collect();
+        tails.sort_unstable_by_key(|(run, _)| (run.bytes, run.start));
+        plan.finish(&tails)?;
+        let mapped: u64 = plan.units.iter().map(|unit| unit.run.bytes).sum();
+        (mapped <= view.room()).then_some(plan)
+    }
+
+    fn calls(&self) -> usize {
+        self.added + self.removed
+    }
+
+    /// Leaves a unit of the view where it is, if the block can go on in it or ends before.
+    fn keep(&mut self, unit: Unit, free: &FreeRuns) -> bool {
+        let size = unit.run.bytes;
+        let is_first = self.units.is_empty() && self.hole == 0;
+        let (starts, ends) = (free.free_start(unit.run), free.free_end(unit.run));
+        if is_first {
+            if ends == 0 {
+                return false;
+            }
+            self.offset = size - ends;
+            self.missing = self.missing.saturating_sub(ends);
+        } else {
+            // A hole is filled only if it pays. Its head may have fewer bytes than the hole, so `missing` is looked at again.
+            let serves = |missing: u64| starts == size || starts >= missing;
+            if !serves(self.missing.saturating_sub(self.hole))
+                || !self.fill()
+                || !serves(self.missing)
+            {
+                return false;
+            }
+            self.missing = self.missing.saturating_sub(starts);
+        }
+        self.units.push(unit);
+        true
+    }
+
+    /// Unmaps a unit of the view.
+    fn exchange(&mut self, unit: Unit, free: &FreeRuns) {
+        self.hole += unit.run.bytes;
+        self.removed += 1;
+        if free.contains(unit.run) {
+            self.spare.add(unit);
+        }
+    }
+
+    /// Fills the hole exactly, if that is possible.
+    fn fill(&mut self) -> bool {
+        let is_start = self.units.is_empty() && self.hole > 0;
+        let head = self
+            .head
+            .filter(|(_, unit)| is_start && unit.run.bytes <= self.hole);
+        let rest = self.hole - head.map_or(0, |(_, unit)| unit.run.bytes);
+        let Some(instead) = self.spare.take_exactly(rest) else {
+            return false;
+        };
+        if head.is_some() {
+            self.start();
+        }
+        self.missing = self.missing.saturating_sub(rest);
+        self.added += instead.len();
+        self.units.extend(instead);
+        self.hole = 0;
+        true
+    }
+
+    /// Begins with a unit of which only the end is free, if there is one.
+    fn start(&mut self) {
+        if let Some((run, unit)) = self.head.take() {
+            self.offset = run.start - unit.run.start;
+            self.missing = self.missing.saturating_sub(run.bytes);
+            self.added += 1;
+            self.units.push(unit);
+        }
+    }
+
+    /// Adds units at the end until nothing is missing. The block can end with one of `tails`, which are sorted by size.
+    fn finish(&mut self, tails: &[(Run, Unit)]) -> Option<()> {
+        while self.missing > 0 {
+            let tail = tails.iter().find(|(run, _)| run.bytes >= self.missing);
+            let unit = tail
+                .map(|&(_, unit)| unit)
+                .or_else(|| self.spare.take_within(self.missing))
+                .or_else(|| self.spare.take_around(self.missing))?;
+            self.missing = self.missing.saturating_sub(unit.run.bytes);
+            self.added += 1;
+            self.units.push(unit);
+        }
+        Some(())
+    }
+}
+
+impl Quilt {
+    /// Serves a request from a view that is mended with fewer than `most` calls, if there is one. A view from which units are
+    /// unmapped is not used by work that may still run.
+    pub(super) fn mend(
+        &mut self,
+        device: &mut dyn Driver,
+        pieces: &Pieces,
+        bytes: u64,
+        most: usize,
+    ) -> Served<Option<Place>> {
+        let free = &self.pools.space().free;
+        let mut plans: Vec<_> = self
+            .views
+            .changeable()
+            .into_iter()
+            .take(CANDIDATES)
+            .filter_map(|(id, view)| Some((id, Plan::of(view, pieces, free, &self.units, bytes)?)))
+            .filter(|(_, plan)| plan.calls() < most)
+            .collect();
+        plans.sort_by_key(|(id, plan)| (plan.calls(), *id));
+        for (id, plan) in plans {
+            let marks = self.views.get(id).map_or(&[][..], View::marks);
+            if plan.removed == 0 || self.streams.all_known_over(device, marks)? {
+                self.views.change(device, &mut self.undo, id, plan.units)?;
+                return Ok(Some(Place::View(id, plan.offset)));
+            }
+        }
+        Ok(None)
+    }
+}
