@@ -1,5 +1,7 @@
 //! Free memory or addresses as maximal runs of bytes.
 
+use std::hint::select_unpredictable;
+
 use crate::base::check::{Violation, ensure};
 
 /// A range of positions.
@@ -43,34 +45,28 @@ pub(super) struct FreeRuns(Vec<Run>);
 impl FreeRuns {
     /// Frees a run, none of which is free, and merges it with its neighbours. Returns the run that it is part of.
     pub(super) fn give(&mut self, run: Run) -> Run {
-        let after = self.0.partition_point(|free| free.start < run.start);
-        let before = after
-            .checked_sub(1)
-            .filter(|&index| self.0[index].end() == run.start);
-        let touches_after = self
-            .0
-            .get(after)
-            .is_some_and(|free| free.start == run.end());
-        match (before, touches_after) {
-            (Some(before), true) => {
-                let joined = self.0.remove(after);
-                self.0[before].bytes += run.bytes + joined.bytes;
-                self.0[before]
-            }
-            (Some(before), false) => {
-                self.0[before].bytes += run.bytes;
-                self.0[before]
-            }
-            (None, true) => {
-                let free = &mut self.0[after];
-                *free = Run::between(run.start, free.end());
-                *free
-            }
-            (None, false) => {
-                self.0.insert(after, run);
-                run
-            }
-        }
+        const NONE: Run = Run {
+            start: u64::MAX,
+            bytes: 0,
+        };
+        let index = self.0.partition_point(|free| free.start < run.start);
+        let before = *self.0.get(index.wrapping_sub(1)).unwrap_or(&NONE);
+        let behind = *self.0.get(index).unwrap_or(&NONE);
+        // Without a branch on which neighbours are free, as none could be foreseen.
+        let joins_before = before.end() == run.start;
+        let joins_behind = behind.start == run.end();
+        let joined = Run::between(
+            select_unpredictable(joins_before, before.start, run.start),
+            select_unpredictable(joins_behind, behind.end(), run.end()),
+        );
+        let first = index - usize::from(joins_before);
+        let rest = index + usize::from(joins_behind);
+        let count = self.0.len();
+        self.0.push(joined);
+        self.0.copy_within(rest..count, first + 1);
+        self.0[first] = joined;
+        self.0.truncate(count + 1 + first - rest);
+        joined
     }
 
     /// Takes a run, all of which is free.
@@ -101,15 +97,54 @@ impl FreeRuns {
 
     /// The smallest free run of at least `bytes`, the lowest among equals.
     pub(super) fn smallest(&self, bytes: u64) -> Option<Run> {
-        // Without a branch, as none could be foreseen.
-        let (mut smallest, mut index) = (u64::MAX, 0);
-        for (at, run) in self.0.iter().enumerate() {
-            let is_better = (run.bytes >= bytes) & (run.bytes < smallest);
-            smallest = if is_better { run.bytes } else { smallest };
-            index = if is_better { at } else { index };
+        let index = self.index_of_smallest(bytes)?;
+        Some(self.0[index])
+    }
+
+    /// Takes the start of the smallest free run of at least `bytes`, the lowest among equals. Returns its position.
+    pub(super) fn take_smallest(&mut self, bytes: u64) -> Option<u64> {
+        let index = self.index_of_smallest(bytes)?;
+        let (taken, rest) = self.0[index].split_at(bytes);
+        if rest.bytes > 0 {
+            self.0[index] = rest;
+        } else {
+            self.0.remove(index);
         }
+        Some(taken.start)
+    }
+
+    /// Without a branch on lengths, as none could be foreseen.
+    fn index_of_smallest(&self, bytes: u64) -> Option<usize> {
+        /// A comparison waits only for the one before it in its lane.
+        const LANES: usize = 2;
+        let (groups, rest) = self.0.as_chunks::<LANES>();
+        // The bytes that the best run of each lane has to spare, and its index.
+        let (mut least, mut index, mut at) = ([u64::MAX; LANES], [0; LANES], 0);
+        let mut compare = |lane: usize, run: &Run| {
+            // A run that is too short has more to spare than any that is not.
+            let spare = run.bytes.wrapping_sub(bytes);
+            let is_less = spare < least[lane];
+            least[lane] = select_unpredictable(is_less, spare, least[lane]);
+            index[lane] = select_unpredictable(is_less, at, index[lane]);
+            at += 1;
+        };
+        for group in groups {
+            for (lane, run) in group.iter().enumerate() {
+                compare(lane, run);
+            }
+        }
+        for run in rest {
+            compare(0, run);
+        }
+        let lanes = least.into_iter().zip(index);
+        let best = lanes.reduce(|best, lane| {
+            let is_better = (lane.0 < best.0) | ((lane.0 == best.0) & (lane.1 < best.1));
+            let spare = select_unpredictable(is_better, lane.0, best.0);
+            (spare, select_unpredictable(is_better, lane.1, best.1))
+        });
+        let index = best?.1;
         let run = self.0.get(index)?;
-        (run.bytes >= bytes).then_some(*run)
+        (run.bytes >= bytes).then_some(index)
     }
 
     /// The smallest free run of at least `bytes` for which a condition holds, the lowest among equals.
@@ -209,6 +244,12 @@ mod tests {
                 let fitting = runs(&map).into_iter().filter(|run| run.bytes >= bytes);
                 let smallest = fitting.min_by_key(|run| (run.bytes, run.start));
                 prop_assert_eq!(free.smallest(bytes), smallest);
+                let mut left = free.clone();
+                prop_assert_eq!(left.take_smallest(bytes), smallest.map(|run| run.start));
+                if let Some(Run { start, .. }) = smallest {
+                    left.give(Run { start, bytes });
+                }
+                prop_assert_eq!(left.0, free.0.clone());
             }
         }
     }

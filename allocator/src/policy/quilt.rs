@@ -179,7 +179,9 @@ impl Quilt {
         bytes: u64,
         stream: StreamNumber,
     ) -> Served<(u32, DeviceAddr)> {
-        self.take_back_pending(device, stream)?;
+        if !self.pools.space().pending.is_empty() {
+            self.take_back_pending(device, stream)?;
+        }
         if let Some(taken) = self.pools.space_mut().slabs_of(stream).take(bytes) {
             return Ok(taken);
         }
@@ -214,6 +216,14 @@ impl Quilt {
         stream: StreamNumber,
     ) -> Served<Place> {
         self.free_latest(device);
+        if self.uses.is_empty()
+            && let Some(start) = self.pools.space_mut().free.take_smallest(bytes)
+        {
+            // No stream has to wait for any memory.
+            let place = Place::Home(start);
+            self.views.enter(place);
+            return Ok(place);
+        }
         let mut place = self.place(device, bytes, stream);
         if place == Err(Refusal::OutOfMemory) && self.give_empty_slabs(device) {
             place = self.place(device, bytes, stream);
@@ -274,7 +284,7 @@ impl Quilt {
             self.keep_latest(device, place, bytes, stream);
         } else {
             let marks = self.ends_of(stream, users);
-            self.give(device, place, bytes, stream, &marks);
+            self.give(device, place, bytes, stream, marks);
         }
     }
 
@@ -285,7 +295,7 @@ impl Quilt {
         place: Place,
         bytes: u64,
         stream: StreamNumber,
-        marks: &Marks,
+        marks: Marks,
     ) {
         self.views.leave(place);
         let has_marks = self.streams.are_several();
