@@ -1,5 +1,7 @@
 //! The last uses of free memory.
 
+use std::cell::Cell;
+
 use crate::policy::free_runs::Run;
 
 use super::streams::Mark;
@@ -39,30 +41,39 @@ struct Use {
 ///
 /// A sorted list, like the free runs, and for the same reason.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Vec<Use>);
+pub(super) struct Uses {
+    list: Vec<Use>,
+    /// What the last search found: a place is asked about several times before it is used.
+    found: Cell<usize>,
+}
 
 impl Uses {
     /// Whether there are no entries, as while there is one stream.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// Notes the last uses of a run, which has no entry.
     pub(super) fn set(&mut self, run: Run, marks: Marks) {
         let after = self.first_reaching(run.start);
-        let before = after.checked_sub(1).map(|before| &mut self.0[before]);
+        let before = after.checked_sub(1).map(|before| &mut self.list[before]);
         match before.filter(|before| before.run.end() == run.start && before.marks == marks) {
             Some(before) => before.run.bytes += run.bytes,
-            None => self.0.insert(after, Use { run, marks }),
+            None => match self.list.get_mut(after) {
+                Some(behind) if behind.run.start == run.end() && behind.marks == marks => {
+                    behind.run = Run::between(run.start, behind.run.end());
+                }
+                _ => self.list.insert(after, Use { run, marks }),
+            },
         }
     }
 
     /// Replaces marks by later ones, and joins adjacent runs that then have the same.
     pub(super) fn replace(&mut self, later: impl Fn(Mark) -> Mark) {
-        for last in &mut self.0 {
+        for last in &mut self.list {
             last.marks.replace(&later);
         }
-        self.0.dedup_by(|next, last| {
+        self.list.dedup_by(|next, last| {
             let joins = last.run.end() == next.run.start && last.marks == next.marks;
             last.run.bytes += if joins { next.run.bytes } else { 0 };
             joins
@@ -76,7 +87,7 @@ impl Uses {
 
     /// The parts of a run that have marks, by position. The first mark is of the stream that freed the part.
     pub(super) fn parts(&self, run: Run) -> impl Iterator<Item = (Run, &[Mark])> {
-        let uses = self.0[self.first_reaching(run.start)..].iter();
+        let uses = self.list[self.first_reaching(run.start)..].iter();
         let overlapping = uses.take_while(move |last| last.run.start < run.end());
         overlapping.map(move |last| {
             let (start, end) = (last.run.start, last.run.end());
@@ -107,7 +118,7 @@ impl Uses {
             return;
         }
         let mut first = self.first_reaching(run.start);
-        let Some(at_start) = self.0.get_mut(first) else {
+        let Some(at_start) = self.list.get_mut(first) else {
             return;
         };
         if at_start.run.start < run.start {
@@ -117,15 +128,17 @@ impl Uses {
             };
             at_start.run = Run::between(at_start.run.start, run.start);
             first += 1;
-            self.0.insert(first, rest);
+            self.list.insert(first, rest);
         }
         let ending = |last: &Use| last.run.end() <= run.end();
-        let covered = self.0[first..]
+        let covered = self.list[first..]
             .iter()
             .take_while(|last| ending(last))
             .count();
-        self.0.drain(first..first + covered);
-        if let Some(last) = self.0.get_mut(first)
+        if covered > 0 {
+            self.list.drain(first..first + covered);
+        }
+        if let Some(last) = self.list.get_mut(first)
             && last.run.start < run.end()
         {
             last.run = Run::between(run.end(), last.run.end());
@@ -133,12 +146,22 @@ impl Uses {
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.list.clear();
     }
 
     /// The index of the first entry that ends after a position.
     fn first_reaching(&self, position: u64) -> usize {
-        self.0.partition_point(|last| last.run.end() <= position)
+        let ends_after = |index: usize| {
+            let last = self.list.get(index);
+            last.is_none_or(|last| last.run.end() > position)
+        };
+        let found = self.found.get();
+        if ends_after(found) && (found == 0 || !ends_after(found - 1)) {
+            return found;
+        }
+        let found = self.list.partition_point(|last| last.run.end() <= position);
+        self.found.set(found);
+        found
     }
 }
 
