@@ -1,5 +1,6 @@
 //! Free memory or addresses as maximal runs of bytes.
 
+use std::cell::Cell;
 use std::hint::select_unpredictable;
 
 use crate::base::check::{Violation, ensure};
@@ -40,7 +41,11 @@ impl Run {
 /// A sorted list: programs have tens to hundreds of free runs, and a list of so few is read and changed in fewer
 /// cache lines than a tree. Between two requests, a program evicts everything from the cache.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FreeRuns(Vec<Run>);
+pub(super) struct FreeRuns {
+    list: Vec<Run>,
+    /// The index of the run that was found last, which is often taken next.
+    found: Cell<usize>,
+}
 
 impl FreeRuns {
     /// Frees a run, none of which is free, and merges it with its neighbours. Returns the run that it is part of.
@@ -49,9 +54,9 @@ impl FreeRuns {
             start: u64::MAX,
             bytes: 0,
         };
-        let index = self.0.partition_point(|free| free.start < run.start);
-        let before = *self.0.get(index.wrapping_sub(1)).unwrap_or(&NONE);
-        let behind = *self.0.get(index).unwrap_or(&NONE);
+        let index = self.list.partition_point(|free| free.start < run.start);
+        let before = *self.list.get(index.wrapping_sub(1)).unwrap_or(&NONE);
+        let behind = *self.list.get(index).unwrap_or(&NONE);
         // Without a branch on which neighbours are free, as none could be foreseen.
         let joins_before = before.end() == run.start;
         let joins_behind = behind.start == run.end();
@@ -61,11 +66,11 @@ impl FreeRuns {
         );
         let first = index - usize::from(joins_before);
         let rest = index + usize::from(joins_behind);
-        let count = self.0.len();
-        self.0.push(joined);
-        self.0.copy_within(rest..count, first + 1);
-        self.0[first] = joined;
-        self.0.truncate(count + 1 + first - rest);
+        let count = self.list.len();
+        self.list.push(joined);
+        self.list.copy_within(rest..count, first + 1);
+        self.list[first] = joined;
+        self.list.truncate(count + 1 + first - rest);
         joined
     }
 
@@ -74,18 +79,18 @@ impl FreeRuns {
         let Some(index) = self.index_around(run) else {
             return;
         };
-        let free = self.0[index];
+        let free = self.list[index];
         let before = Run::between(free.start, run.start);
         let behind = Run::between(run.end(), free.end());
         match (before.bytes > 0, behind.bytes > 0) {
             (false, false) => {
-                self.0.remove(index);
+                self.list.remove(index);
             }
-            (true, false) => self.0[index] = before,
-            (false, true) => self.0[index] = behind,
+            (true, false) => self.list[index] = before,
+            (false, true) => self.list[index] = behind,
             (true, true) => {
-                self.0[index] = before;
-                self.0.insert(index + 1, behind);
+                self.list[index] = before;
+                self.list.insert(index + 1, behind);
             }
         }
     }
@@ -98,26 +103,15 @@ impl FreeRuns {
     /// The smallest free run of at least `bytes`, the lowest among equals.
     pub(super) fn smallest(&self, bytes: u64) -> Option<Run> {
         let index = self.index_of_smallest(bytes)?;
-        Some(self.0[index])
-    }
-
-    /// Takes the start of the smallest free run of at least `bytes`, the lowest among equals. Returns its position.
-    pub(super) fn take_smallest(&mut self, bytes: u64) -> Option<u64> {
-        let index = self.index_of_smallest(bytes)?;
-        let (taken, rest) = self.0[index].split_at(bytes);
-        if rest.bytes > 0 {
-            self.0[index] = rest;
-        } else {
-            self.0.remove(index);
-        }
-        Some(taken.start)
+        self.found.set(index);
+        Some(self.list[index])
     }
 
     /// Without a branch on lengths, as none could be foreseen.
     fn index_of_smallest(&self, bytes: u64) -> Option<usize> {
         /// A comparison waits only for the one before it in its lane.
         const LANES: usize = 2;
-        let (groups, rest) = self.0.as_chunks::<LANES>();
+        let (groups, rest) = self.list.as_chunks::<LANES>();
         // The bytes that the best run of each lane has to spare, and its index.
         let (mut least, mut index, mut at) = ([u64::MAX; LANES], [0; LANES], 0);
         let mut compare = |lane: usize, run: &Run| {
@@ -143,7 +137,7 @@ impl FreeRuns {
             (spare, select_unpredictable(is_better, lane.1, best.1))
         });
         let index = best?.1;
-        let run = self.0.get(index)?;
+        let run = self.list.get(index)?;
         (run.bytes >= bytes).then_some(index)
     }
 
@@ -154,7 +148,7 @@ impl FreeRuns {
         is_suitable: impl Fn(Run) -> bool,
     ) -> Option<Run> {
         let mut smallest: Option<Run> = None;
-        for &run in &self.0 {
+        for &run in &self.list {
             let is_smaller = smallest.is_none_or(|best| run.bytes < best.bytes);
             if run.bytes >= bytes && is_smaller && is_suitable(run) {
                 smallest = Some(run);
@@ -165,13 +159,13 @@ impl FreeRuns {
 
     /// All free runs by position.
     pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
-        self.0.iter().copied()
+        self.list.iter().copied()
     }
 
     /// The free parts of a run, by position.
     pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Run> {
-        let first = self.0.partition_point(|free| free.end() <= run.start);
-        let overlapping = self.0[first..]
+        let first = self.list.partition_point(|free| free.end() <= run.start);
+        let overlapping = self.list[first..]
             .iter()
             .take_while(move |free| free.start < run.end());
         overlapping.map(move |free| {
@@ -181,16 +175,19 @@ impl FreeRuns {
     }
 
     fn index_around(&self, run: Run) -> Option<usize> {
-        let after = self.0.partition_point(|free| free.start <= run.start);
-        let index = after.checked_sub(1)?;
-        self.0[index].contains(run).then_some(index)
+        let contains = |index: &usize| self.list.get(*index).is_some_and(|free| free.contains(run));
+        let found = Some(self.found.get()).filter(contains);
+        found.or_else(|| {
+            let after = self.list.partition_point(|free| free.start <= run.start);
+            after.checked_sub(1).filter(contains)
+        })
     }
 
     pub(super) fn check(&self) -> Result<(), Violation> {
         for run in self.iter() {
             ensure!(run.bytes > 0, "an empty free run at {}", run.start);
         }
-        for pair in self.0.windows(2) {
+        for pair in self.list.windows(2) {
             ensure!(
                 pair[0].end() < pair[1].start,
                 "free runs touch at {}",
@@ -229,6 +226,7 @@ mod tests {
                 let run = Run { start, bytes };
                 let of_run = &mut map[start as usize..run.end() as usize];
                 if of_run.iter().all(|free| *free) {
+                    prop_assert!(free.contains(run));
                     free.take(run);
                     of_run.fill(false);
                 } else if of_run.iter().all(|free| !free) {

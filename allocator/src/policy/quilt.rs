@@ -216,12 +216,7 @@ impl Quilt {
         stream: StreamNumber,
     ) -> Served<Place> {
         self.free_latest(device);
-        if self.uses.is_empty()
-            && let Some(start) = self.pools.space_mut().free.take_smallest(bytes)
-        {
-            // No stream has to wait for any memory.
-            let place = Place::Home(start);
-            self.views.enter(place);
+        if let Some(place) = self.take_ready(bytes, stream) {
             return Ok(place);
         }
         let mut place = self.place(device, bytes, stream);
@@ -315,7 +310,8 @@ impl Quilt {
             .count_freed(device, stream, bytes, bytes_per_event);
         // If the device refuses, the event is recorded when another stream needs it.
         if counted == Ok(true) {
-            self.uses.replace(|mark| self.streams.waited_for(mark));
+            let oldest = self.streams.oldest_kept();
+            self.uses.replace(|mark| mark.not_before(&oldest));
         }
     }
 

@@ -59,12 +59,12 @@ impl Quilt {
 
     /// Whether later work of a stream is already ordered after all uses of a free run.
     pub(super) fn comes_after_uses(&self, stream: StreamNumber, run: Run) -> bool {
-        let mut marks = self.uses.of(run);
-        marks.all(|mark| self.streams.comes_after(stream, mark))
+        self.uses
+            .all(run, |mark| self.streams.comes_after(stream, mark))
     }
 
     /// Whether there is free memory that a stream must not use: during a capture it cannot wait for earlier uses.
-    fn is_restricted(&self) -> bool {
+    pub(super) fn is_restricted(&self) -> bool {
         self.pools.is_capturing || !self.mechanisms.sharing
     }
 

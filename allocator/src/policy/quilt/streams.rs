@@ -32,6 +32,13 @@ impl Mark {
     pub(super) fn is_of(self, stream: StreamNumber) -> bool {
         self.stream == stream
     }
+
+    /// This mark, or that of its stream if it is later.
+    pub(super) fn not_before(self, by_stream: &[Self]) -> Self {
+        let other = by_stream.get(self.stream.index());
+        let number = other.map_or(0, |other| other.number).max(self.number);
+        Self { number, ..self }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -137,12 +144,16 @@ impl UsedStreams {
         Ok(is_due)
     }
 
-    /// The mark that a stream really waits for if it waits for `mark`: a later one if that event is no longer kept.
-    pub(super) fn waited_for(&self, mark: Mark) -> Mark {
-        let stream = self.get(mark.stream);
-        let oldest = stream.and_then(|of| of.events.front());
-        let number = oldest.map_or(0, |&(number, _)| number).max(mark.number);
-        Mark { number, ..mark }
+    /// The mark of the oldest kept event of each stream, by its number. A stream that waits for an earlier mark really waits
+    /// for this one.
+    pub(super) fn oldest_kept(&self) -> Vec<Mark> {
+        let oldest = |of: &Stream| of.events.front().map_or(0, |&(number, _)| number);
+        let marks = (0..).map(StreamNumber).zip(&self.streams);
+        let marks = marks.map(|(stream, of)| Mark {
+            stream,
+            number: oldest(of),
+        });
+        marks.collect()
     }
 
     fn get(&self, stream: StreamNumber) -> Option<&Stream> {

@@ -15,11 +15,17 @@ pub(super) enum Marks {
 }
 
 impl Marks {
-    fn replace(&mut self, later: impl Fn(Mark) -> Mark) {
-        match self {
-            Self::One(mark) => *mark = later(*mark),
-            Self::Several(marks) => marks.iter_mut().for_each(|mark| *mark = later(*mark)),
-        }
+    /// Returns whether any became another.
+    fn replace(&mut self, later: impl Fn(Mark) -> Mark) -> bool {
+        let marks = match self {
+            Self::One(mark) => std::slice::from_mut(mark),
+            Self::Several(marks) => marks,
+        };
+        let replace = |changes, mark: &mut Mark| {
+            let before = std::mem::replace(mark, later(*mark));
+            changes | (before != *mark)
+        };
+        marks.iter_mut().fold(false, replace)
     }
 
     pub(super) fn as_slice(&self) -> &[Mark] {
@@ -70,8 +76,9 @@ impl Uses {
 
     /// Replaces marks by later ones, and joins adjacent runs that then have the same.
     pub(super) fn replace(&mut self, later: impl Fn(Mark) -> Mark) {
-        for last in &mut self.list {
-            last.marks.replace(&later);
+        let replace = |changes, last: &mut Use| changes | last.marks.replace(&later);
+        if !self.list.iter_mut().fold(false, replace) {
+            return;
         }
         self.list.dedup_by(|next, last| {
             let joins = last.run.end() == next.run.start && last.marks == next.marks;
@@ -83,6 +90,23 @@ impl Uses {
     /// The marks of a run.
     pub(super) fn of(&self, run: Run) -> impl Iterator<Item = Mark> {
         self.parts(run).flat_map(|(_, marks)| marks.iter().copied())
+    }
+
+    /// Whether a condition holds for all marks of a run.
+    pub(super) fn all(&self, run: Run, is_so: impl Fn(Mark) -> bool) -> bool {
+        for last in &self.list[self.first_reaching(run.start)..] {
+            if last.run.start >= run.end() {
+                break;
+            }
+            let holds = match &last.marks {
+                Marks::One(mark) => is_so(*mark),
+                Marks::Several(marks) => marks.iter().all(|&mark| is_so(mark)),
+            };
+            if !holds {
+                return false;
+            }
+        }
+        true
     }
 
     /// The parts of a run that have marks, by position. The first mark is of the stream that freed the part.
