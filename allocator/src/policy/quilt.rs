@@ -310,8 +310,7 @@ impl Quilt {
             .count_freed(device, stream, bytes, bytes_per_event);
         // If the device refuses, the event is recorded when another stream needs it.
         if counted == Ok(true) {
-            let oldest = self.streams.oldest_kept();
-            self.uses.replace(|mark| mark.not_before(&oldest));
+            self.uses.raise(self.streams.oldest_kept());
         }
     }
 

@@ -3,6 +3,7 @@
 //! A stream can reuse memory that was freed on it at once. Another stream can reuse it when the work submitted before the
 //! free is complete, or must wait for that work on the device. The host never waits.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crate::driver::{Driver, EventId, Status, StreamId};
@@ -33,11 +34,32 @@ impl Mark {
         self.stream == stream
     }
 
-    /// This mark, or that of its stream if it is later.
-    pub(super) fn not_before(self, by_stream: &[Self]) -> Self {
-        let other = by_stream.get(self.stream.index());
-        let number = other.map_or(0, |other| other.number).max(self.number);
-        Self { number, ..self }
+    pub(super) fn pack(self) -> PackedMark {
+        PackedMark::new(self.stream, self.number)
+    }
+}
+
+/// A mark in 64 bits: the number of the stream in the highest 16. Those of a stream are in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct PackedMark(u64);
+
+impl PackedMark {
+    /// Events are numbered with fewer bits than this.
+    const NUMBER_BITS: u32 = 48;
+
+    pub(super) fn new(stream: StreamNumber, number: u64) -> Self {
+        Self(u64::from(stream.0) << Self::NUMBER_BITS | number)
+    }
+
+    pub(super) fn stream(self) -> StreamNumber {
+        StreamNumber((self.0 >> Self::NUMBER_BITS) as u16)
+    }
+
+    pub(super) fn unpack(self) -> Mark {
+        Mark {
+            stream: self.stream(),
+            number: self.0 & ((1 << Self::NUMBER_BITS) - 1),
+        }
     }
 }
 
@@ -73,13 +95,21 @@ impl Stream {
 pub(super) struct UsedStreams {
     ids: Vec<StreamId>,
     streams: Vec<Stream>,
+    /// The stream that was asked for last, by its number: mostly the next one, too.
+    last: Cell<u16>,
 }
 
 impl UsedStreams {
     /// The number of a stream, if it is known.
     pub(super) fn number_of(&self, stream: StreamId) -> Option<StreamNumber> {
+        let last = self.last.get();
+        if self.ids.get(usize::from(last)) == Some(&stream) {
+            return Some(StreamNumber(last));
+        }
         let index = self.ids.iter().position(|&id| id == stream)?;
-        u16::try_from(index).ok().map(StreamNumber)
+        let number = u16::try_from(index).ok()?;
+        self.last.set(number);
+        Some(StreamNumber(number))
     }
 
     /// Adds a stream that is not known, and returns its number; `None` if there are 65,536 already.
@@ -146,14 +176,12 @@ impl UsedStreams {
 
     /// The mark of the oldest kept event of each stream, by its number. A stream that waits for an earlier mark really waits
     /// for this one.
-    pub(super) fn oldest_kept(&self) -> Vec<Mark> {
-        let oldest = |of: &Stream| of.events.front().map_or(0, |&(number, _)| number);
+    pub(super) fn oldest_kept(&self) -> impl Iterator<Item = Mark> {
         let marks = (0..).map(StreamNumber).zip(&self.streams);
-        let marks = marks.map(|(stream, of)| Mark {
-            stream,
-            number: oldest(of),
-        });
-        marks.collect()
+        marks.map(|(stream, of)| {
+            let number = of.events.front().map_or(0, |&(number, _)| number);
+            Mark { stream, number }
+        })
     }
 
     fn get(&self, stream: StreamNumber) -> Option<&Stream> {
