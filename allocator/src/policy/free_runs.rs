@@ -36,6 +36,19 @@ impl Run {
     }
 }
 
+/// The number of elements at the start of a list for which a condition holds. It holds for none behind them.
+///
+/// Unlike in a binary search, hardly any comparison waits for another one. For the tens to hundreds of elements of these
+/// lists this takes half as long.
+pub(super) fn count_at_start<T>(list: &[T], is_before: impl Fn(&T) -> bool) -> usize {
+    const GROUP: usize = 16;
+    let (groups, _) = list.as_chunks::<GROUP>();
+    let is_whole = |group: &&[T; GROUP]| is_before(&group[GROUP - 1]);
+    let whole = GROUP * groups.iter().filter(is_whole).count();
+    let rest = list[whole..].iter().take(GROUP);
+    whole + rest.filter(|element| is_before(element)).count()
+}
+
 /// Free runs by position. No two touch.
 ///
 /// A sorted list: programs have tens to hundreds of free runs, and a list of so few is read and changed in fewer
@@ -54,7 +67,7 @@ impl FreeRuns {
             start: u64::MAX,
             bytes: 0,
         };
-        let index = self.list.partition_point(|free| free.start < run.start);
+        let index = count_at_start(&self.list, |free| free.start < run.start);
         let before = *self.list.get(index.wrapping_sub(1)).unwrap_or(&NONE);
         let behind = *self.list.get(index).unwrap_or(&NONE);
         // Without a branch on which neighbours are free, as none could be foreseen.
@@ -164,7 +177,7 @@ impl FreeRuns {
 
     /// The free parts of a run, by position.
     pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Run> {
-        let first = self.list.partition_point(|free| free.end() <= run.start);
+        let first = count_at_start(&self.list, |free| free.end() <= run.start);
         let overlapping = self.list[first..]
             .iter()
             .take_while(move |free| free.start < run.end());
@@ -178,7 +191,7 @@ impl FreeRuns {
         let contains = |index: &usize| self.list.get(*index).is_some_and(|free| free.contains(run));
         let found = Some(self.found.get()).filter(contains);
         found.or_else(|| {
-            let after = self.list.partition_point(|free| free.start <= run.start);
+            let after = count_at_start(&self.list, |free| free.start <= run.start);
             after.checked_sub(1).filter(contains)
         })
     }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::policy::free_runs::Run;
+use crate::policy::free_runs::{Run, count_at_start};
 
 use super::streams::{Mark, PackedMark};
 
@@ -134,6 +134,15 @@ impl Uses {
         self.entries(run).flat_map(|last| self.marks(last))
     }
 
+    /// Whether a condition holds for all marks of a run.
+    pub(super) fn all(&self, run: Run, mut is_so: impl FnMut(Mark) -> bool) -> bool {
+        let mut entries = self.entries(run);
+        entries.all(|last| match last.marks {
+            Kept::One(mark) => is_so(raised(mark, &self.least).unpack()),
+            Kept::Several(_) => self.marks(last).all(&mut is_so),
+        })
+    }
+
     /// The parts of a run that have marks, by position. The first mark is of the stream that freed the part.
     pub(super) fn parts(&self, run: Run) -> impl Iterator<Item = (Run, Vec<Mark>)> {
         self.entries(run).map(move |last| {
@@ -206,7 +215,7 @@ impl Uses {
         if ends_after(found) && (found == 0 || !ends_after(found - 1)) {
             return found;
         }
-        let found = self.list.partition_point(|last| last.run.end() <= position);
+        let found = count_at_start(&self.list, |last| last.run.end() <= position);
         self.found.set(found);
         found
     }
