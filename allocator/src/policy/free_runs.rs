@@ -161,10 +161,11 @@ impl FreeRuns {
         is_suitable: impl Fn(Run) -> bool,
     ) -> Option<Run> {
         let mut smallest: Option<Run> = None;
-        for &run in &self.list {
+        for (index, &run) in self.list.iter().enumerate() {
             let is_smaller = smallest.is_none_or(|best| run.bytes < best.bytes);
             if run.bytes >= bytes && is_smaller && is_suitable(run) {
                 smallest = Some(run);
+                self.found.set(index);
             }
         }
         smallest

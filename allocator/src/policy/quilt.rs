@@ -239,9 +239,11 @@ impl Quilt {
         let users = self.users.take(block);
         if self.is_small(block.bytes) {
             self.free_small(device, tag, &users);
-        } else {
+        } else if users.is_empty() {
             let place = self.place_of(block.addr, tag);
-            self.free_large(device, place, block.bytes, tag.stream, &users);
+            self.keep_latest(device, place, block.bytes, tag.stream);
+        } else {
+            self.free_used(device, tag, block, &users);
         }
     }
 
@@ -262,25 +264,16 @@ impl Quilt {
     fn give_small(&mut self, device: &mut dyn Driver, cell: u32, stream: StreamNumber) {
         let spare = self.pools.space_mut().slabs_of(stream).give(cell);
         if let Some(slab) = spare {
-            self.free_large(device, slab.place, SLAB, stream, &[]);
+            self.keep_latest(device, slab.place, SLAB, stream);
         }
     }
 
-    /// Frees a block or a slab that was allocated on `stream` and that `users` use too.
-    fn free_large(
-        &mut self,
-        device: &mut dyn Driver,
-        place: Place,
-        bytes: u64,
-        stream: StreamNumber,
-        users: &[StreamId],
-    ) {
-        if users.is_empty() {
-            self.keep_latest(device, place, bytes, stream);
-        } else {
-            let marks = self.ends_of(stream, users);
-            self.give(device, place, bytes, stream, marks);
-        }
+    /// Frees a large block that other streams use.
+    #[inline(never)]
+    fn free_used(&mut self, device: &mut dyn Driver, tag: Tag, block: Block, users: &[StreamId]) {
+        let place = self.place_of(block.addr, tag);
+        let marks = self.ends_of(tag.stream, users);
+        self.give(device, place, block.bytes, tag.stream, marks);
     }
 
     /// Makes a block free memory of the pool that is served.
@@ -321,7 +314,7 @@ impl Quilt {
         let streams = self.pools.space().slabs.len();
         for stream in (0..).take(streams).map(StreamNumber) {
             while let Some(slab) = self.pools.space_mut().slabs_of(stream).take_empty() {
-                self.free_large(device, slab.place, SLAB, stream, &[]);
+                self.keep_latest(device, slab.place, SLAB, stream);
                 any = true;
             }
         }
