@@ -1,6 +1,7 @@
 //! The last uses of free memory.
 
 use std::cell::Cell;
+use std::slice;
 
 use crate::policy::free_runs::{Run, count_at_start};
 
@@ -18,14 +19,14 @@ pub(super) enum Marks {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kept {
     One(PackedMark),
-    Several(Box<[Mark]>),
+    Several(Box<[PackedMark]>),
 }
 
 impl From<Marks> for Kept {
     fn from(marks: Marks) -> Self {
         match marks {
             Marks::One(mark) => Self::One(mark.pack()),
-            Marks::Several(marks) => Self::Several(marks),
+            Marks::Several(marks) => Self::Several(marks.iter().map(|mark| mark.pack()).collect()),
         }
     }
 }
@@ -93,15 +94,13 @@ impl Uses {
 
     /// Joins adjacent runs that have the same marks.
     fn join(&mut self) {
-        let least = &self.least;
         for last in &mut self.list {
-            match &mut last.marks {
-                Kept::One(mark) => *mark = raised(*mark, least),
-                Kept::Several(marks) => {
-                    for mark in marks {
-                        *mark = raised(mark.pack(), least).unpack();
-                    }
-                }
+            let marks = match &mut last.marks {
+                Kept::One(mark) => slice::from_mut(mark),
+                Kept::Several(marks) => marks,
+            };
+            for mark in marks {
+                *mark = raised(*mark, &self.least);
             }
         }
         self.list.dedup_by(|next, last| {
@@ -120,13 +119,12 @@ impl Uses {
     /// The marks of an entry. The first is of the stream that freed the memory.
     #[inline]
     fn marks(&self, last: &Use) -> impl Iterator<Item = Mark> {
-        let (one, several) = match &last.marks {
-            Kept::One(mark) => (Some(*mark), [].as_slice()),
-            Kept::Several(marks) => (None, &**marks),
+        let marks = match &last.marks {
+            Kept::One(mark) => slice::from_ref(mark),
+            Kept::Several(marks) => marks,
         };
-        let several = several.iter().map(|mark| mark.pack());
-        let marks = one.into_iter().chain(several);
-        marks.map(|mark| raised(mark, &self.least).unpack())
+        let marks = marks.iter();
+        marks.map(|&mark| raised(mark, &self.least).unpack())
     }
 
     /// The marks of a run.
@@ -137,10 +135,7 @@ impl Uses {
     /// Whether a condition holds for all marks of a run.
     pub(super) fn all(&self, run: Run, mut is_so: impl FnMut(Mark) -> bool) -> bool {
         let mut entries = self.entries(run);
-        entries.all(|last| match last.marks {
-            Kept::One(mark) => is_so(raised(mark, &self.least).unpack()),
-            Kept::Several(_) => self.marks(last).all(&mut is_so),
-        })
+        entries.all(|last| self.marks(last).all(&mut is_so))
     }
 
     /// The parts of a run that have marks, by position. The first mark is of the stream that freed the part.
