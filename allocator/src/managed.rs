@@ -142,12 +142,14 @@ impl<D: Driver> Managed<D> {
         }
     }
 
+    #[inline]
     fn count_allocation(&mut self, block: Block, requested: u64) {
         let stats = &mut self.stats;
         stats.count_allocation(KIND, block.bytes, requested);
         self.use_segment(block, |used| used + block.bytes);
     }
 
+    #[inline]
     fn count_free(&mut self, Live { block, requested }: Live) {
         let stats = &mut self.stats;
         stats.count_free(KIND, block.bytes, requested);
@@ -219,11 +221,12 @@ impl<D: Driver> Managed<D> {
 
     /// Lets the policy serve a request, from the private pool for it if there is one.
     fn serve(&mut self, bytes: u64, stream: StreamId) -> Served<Block> {
-        let pool = self.pools.pool_of(stream);
-        match (pool, self.policy.private_pools()) {
-            (Some(pool), Some(pools)) => pools.malloc_in(&mut self.device, pool, bytes, stream),
-            _ => self.policy.malloc(&mut self.device, bytes, stream),
+        if let Some(pool) = self.pools.pool_of(stream)
+            && let Some(pools) = self.policy.private_pools()
+        {
+            return pools.malloc_in(&mut self.device, pool, bytes, stream);
         }
+        self.policy.malloc(&mut self.device, bytes, stream)
     }
 
     fn retry_failed_frees(&mut self) -> Result<(), Error> {
@@ -234,12 +237,19 @@ impl<D: Driver> Managed<D> {
     }
 
     fn free_block(&mut self, block: Block) -> Result<(), Error> {
-        self.policy
-            .free(&mut self.device, block)
-            .map_err(|refusal| {
-                self.failed_frees.push(block);
-                self.explain(refusal, block.bytes, block.stream)
-            })
+        let freed = self.policy.free(&mut self.device, block);
+        self.count_held();
+        // Not `map_err`, with which the compiler copies the answer, although it was only just written.
+        match freed {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(self.keep_failed_free(block, refusal)),
+        }
+    }
+
+    #[cold]
+    fn keep_failed_free(&mut self, block: Block, refusal: Refusal) -> Error {
+        self.failed_frees.push(block);
+        self.explain(refusal, block.bytes, block.stream)
     }
 }
 
@@ -260,6 +270,8 @@ impl<D: Driver> Allocator for Managed<D> {
         let refused = self.device.hook().refused() - before;
         match answer {
             Ok(block) => {
+                // All fields copied at once would have to wait until the policy has written each of them.
+                let block = Block { stream, ..block };
                 self.stats.num_alloc_retries += refused.cast_signed();
                 let requested = bytes;
                 self.live.insert(block.addr, Live { block, requested });
@@ -281,11 +293,11 @@ impl<D: Driver> Allocator for Managed<D> {
             return Ok(());
         }
         self.notice_capture()?;
-        let live = self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
+        let Some(live) = self.live.remove(&addr) else {
+            return Err(Error::InvalidPointer(addr));
+        };
         self.count_free(live);
-        let freed = self.free_block(live.block);
-        self.count_held();
-        freed
+        self.free_block(live.block)
     }
 
     fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {

@@ -289,7 +289,7 @@ FAULTS = [
     Fault(
         "managed: a block whose free failed is lost",
         "allocator/src/managed.rs",
-        "                self.failed_frees.push(block);\n",
+        "        self.failed_frees.push(block);\n",
         "",
     ),
     Fault(

@@ -27,10 +27,16 @@ impl Users {
     }
 
     /// Removes and returns the other streams of a freed block.
+    #[inline]
     pub(super) fn take(&mut self, block: Block) -> Vec<StreamId> {
         if self.0.is_empty() {
             return Vec::new(); // without hashing the address
         }
+        self.take_noted(block)
+    }
+
+    #[inline(never)]
+    fn take_noted(&mut self, block: Block) -> Vec<StreamId> {
         self.0.remove(&block.addr).unwrap_or_default()
     }
 

@@ -180,7 +180,9 @@ impl Quilt {
         bytes: u64,
         stream: StreamNumber,
     ) -> Served<(u32, DeviceAddr)> {
-        self.take_back_pending(device, stream)?;
+        if !self.pools.space().pending.is_empty() {
+            self.take_back_pending(device, stream)?;
+        }
         if let Some(taken) = self.pools.space_mut().slabs_of(stream).take(bytes) {
             return Ok(taken);
         }
@@ -215,6 +217,9 @@ impl Quilt {
         stream: StreamNumber,
     ) -> Served<Place> {
         self.free_latest(device);
+        if let Some(place) = self.take_ready(bytes, stream) {
+            return Ok(place);
+        }
         let mut place = self.place(device, bytes, stream);
         if place == Err(Refusal::OutOfMemory) && self.give_empty_slabs(device) {
             place = self.place(device, bytes, stream);
@@ -235,9 +240,11 @@ impl Quilt {
         let users = self.users.take(block);
         if self.is_small(block.bytes) {
             self.free_small(device, tag, &users);
-        } else {
+        } else if users.is_empty() {
             let place = self.place_of(block.addr, tag);
-            self.free_large(device, place, block.bytes, tag.stream, &users);
+            self.keep_latest(device, place, block.bytes, tag.stream);
+        } else {
+            self.free_used(device, tag, block, &users);
         }
     }
 
@@ -258,25 +265,16 @@ impl Quilt {
     fn give_small(&mut self, device: &mut dyn Driver, cell: u32, stream: StreamNumber) {
         let spare = self.pools.space_mut().slabs_of(stream).give(cell);
         if let Some(slab) = spare {
-            self.free_large(device, slab.place, SLAB, stream, &[]);
+            self.keep_latest(device, slab.place, SLAB, stream);
         }
     }
 
-    /// Frees a block or a slab that was allocated on `stream` and that `users` use too.
-    fn free_large(
-        &mut self,
-        device: &mut dyn Driver,
-        place: Place,
-        bytes: u64,
-        stream: StreamNumber,
-        users: &[StreamId],
-    ) {
-        if users.is_empty() {
-            self.keep_latest(device, place, bytes, stream);
-        } else {
-            let marks = self.ends_of(stream, users);
-            self.give(device, place, bytes, stream, &marks);
-        }
+    /// Frees a large block that other streams use.
+    #[inline(never)]
+    fn free_used(&mut self, device: &mut dyn Driver, tag: Tag, block: Block, users: &[StreamId]) {
+        let place = self.place_of(block.addr, tag);
+        let marks = self.ends_of(tag.stream, users);
+        self.give(device, place, block.bytes, tag.stream, marks);
     }
 
     /// Makes a block free memory of the pool that is served.
@@ -286,7 +284,7 @@ impl Quilt {
         place: Place,
         bytes: u64,
         stream: StreamNumber,
-        marks: &Marks,
+        marks: Marks,
     ) {
         self.views.leave(place, self.streams.ends());
         let has_marks = self.streams.are_several();
@@ -306,7 +304,7 @@ impl Quilt {
             .count_freed(device, stream, bytes, bytes_per_event);
         // If the device refuses, the event is recorded when another stream needs it.
         if counted == Ok(true) {
-            self.uses.replace(|mark| self.streams.waited_for(mark));
+            self.uses.raise(self.streams.oldest_kept());
         }
     }
 
@@ -317,7 +315,7 @@ impl Quilt {
         let streams = self.pools.space().slabs.len();
         for stream in (0..).take(streams).map(StreamNumber) {
             while let Some(slab) = self.pools.space_mut().slabs_of(stream).take_empty() {
-                self.free_large(device, slab.place, SLAB, stream, &[]);
+                self.keep_latest(device, slab.place, SLAB, stream);
                 any = true;
             }
         }

@@ -159,6 +159,13 @@ impl HeldMemory {
     #[must_use]
     #[inline]
     pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
+        if self.allocations.is_empty() {
+            return None; // all memory is mapped
+        }
+        self.find_allocation(addr)
+    }
+
+    fn find_allocation(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
         let (&start, pages) = self.allocations.range(..=addr).next_back()?;
         (addr.offset_from(start) < pages.bytes).then_some((start, pages.bytes))
     }

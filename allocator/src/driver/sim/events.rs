@@ -6,7 +6,7 @@
 //!
 //! While kernels run on a stream, its events complete by the clock, which is told when a kernel is submitted.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
@@ -15,14 +15,14 @@ use crate::driver::{DriverError, EventId, Status, StreamId};
 
 #[derive(Debug, Default)]
 struct Stream {
-    id: StreamId,
     recorded: u64,
     /// At most `recorded`.
     completed: u64,
     /// How often all its work was waited for.
     drained: u64,
-    /// For each other stream, how many of its events must be complete before later work on this one begins.
-    after: BTreeMap<StreamId, u64>,
+    /// How many events of each other stream must be complete before later work on this one begins, by the stream's place
+    /// in [`SimStreams::states`]. None if the place is missing.
+    after: Vec<u64>,
     /// Waits, in order, that the completed events do not imply yet.
     waits: Vec<Wait>,
     /// Pending events that complete by the clock: when, in nanoseconds, and the count of events recorded up to each.
@@ -39,15 +39,6 @@ struct Wait {
     ticket: u64,
 }
 
-impl Stream {
-    fn new(id: StreamId) -> Self {
-        Self {
-            id,
-            ..Self::default()
-        }
-    }
-}
-
 /// The last recording of an event. It is complete once `ticket` events of the stream are.
 #[derive(Clone, Debug, Default)]
 struct Recording {
@@ -57,7 +48,7 @@ struct Recording {
     /// When the kernels before it are over, in nanoseconds on the clock.
     due_ns: u64,
     /// The stream's `after` at that time.
-    after: BTreeMap<StreamId, u64>,
+    after: Vec<u64>,
 }
 
 /// All streams of a device and the events recorded on them.
@@ -192,25 +183,29 @@ impl SimStreams {
 
     /// Makes later work of `stream` wait for `event`.
     pub(super) fn wait(&mut self, stream: StreamId, event: EventId) -> Status {
-        let Some(recording) = self.recording(event)?.cloned() else {
+        if self.recording(event)?.is_none() {
+            return Ok(());
+        }
+        let place = self.place(stream);
+        let Some(recording) = &self.events[event.0 as usize] else {
             return Ok(());
         };
-        let recorded = (self.states[recording.stream].id, recording.ticket);
         self.timeline.delay(stream, recording.due_ns);
-        let place = self.place(stream);
+        let (other, ticket) = (recording.stream, recording.ticket);
         let own = &mut self.states[place];
         if self.hold {
             own.waits.push(Wait {
                 recorded: own.recorded,
-                other: recording.stream,
-                ticket: recording.ticket,
+                other,
+                ticket,
             });
         }
-        let after = &mut own.after;
-        for (other, ticket) in recording.after.into_iter().chain([recorded]) {
-            let known = after.entry(other).or_default();
+        let known = own.after.len().max(recording.after.len()).max(other + 1);
+        own.after.resize(known, 0);
+        for (known, &ticket) in own.after.iter_mut().zip(&recording.after) {
             *known = ticket.max(*known);
         }
+        own.after[other] = ticket.max(own.after[other]);
         Ok(())
     }
 
@@ -218,7 +213,9 @@ impl SimStreams {
     /// is complete, or `stream` waits for it.
     #[must_use]
     pub fn comes_after(&self, stream: StreamId, other: StreamId, ticket: u64) -> bool {
-        let waited = self.state(stream).and_then(|own| own.after.get(&other));
+        let place = self.places.get(&other);
+        let own = self.state(stream).zip(place);
+        let waited = own.and_then(|(own, &place)| own.after.get(place));
         self.progress(other).1 >= ticket || waited.is_some_and(|&known| known >= ticket)
     }
 
@@ -246,7 +243,7 @@ impl SimStreams {
     /// The place of a stream, which gets one now if it has none.
     fn place(&mut self, stream: StreamId) -> usize {
         *self.places.entry(stream).or_insert_with(|| {
-            self.states.push(Stream::new(stream));
+            self.states.push(Stream::default());
             self.states.len() - 1
         })
     }

@@ -7,20 +7,20 @@
 use crate::driver::Driver;
 
 use super::Quilt;
-use super::streams::StreamNumber;
+use super::streams::{Mark, StreamNumber};
 use super::tag::PoolNumber;
 use super::uses::Marks;
 use super::views::Place;
 
 /// A large block that is not in use, and not yet free memory. No other stream used it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Latest {
     pub(super) place: Place,
     pub(super) bytes: u64,
     stream: StreamNumber,
     pool: PoolNumber,
     /// What a stream that uses its memory must be ordered after.
-    marks: Marks,
+    mark: Mark,
 }
 
 impl Quilt {
@@ -38,7 +38,7 @@ impl Quilt {
             bytes,
             stream,
             pool: self.pools.served(),
-            marks: Marks::One(self.streams.end_of(stream)),
+            mark: self.streams.end_of(stream),
         });
     }
 
@@ -60,7 +60,7 @@ impl Quilt {
                     latest.place,
                     latest.bytes,
                     latest.stream,
-                    &latest.marks,
+                    Marks::One(latest.mark),
                 );
             });
         }

@@ -13,6 +13,25 @@ use super::views::{Place, View, ViewId};
 const ALIKE_TIMES: u64 = 2;
 
 impl Quilt {
+    /// Takes what [`Quilt::place`] would find, in less time, if that is a run at home that the stream can use without
+    /// waiting.
+    pub(super) fn take_ready(&mut self, bytes: u64, stream: StreamNumber) -> Option<Place> {
+        let smallest = self.pools.space().free.smallest(bytes)?;
+        let Run { start, .. } = if self.uses.is_empty() {
+            smallest
+        } else if self.is_restricted() {
+            return None;
+        } else {
+            self.ready(smallest, bytes, stream)?
+        };
+        let run = Run { start, bytes };
+        self.pools.space_mut().free.take(run);
+        self.uses.forget(run);
+        let place = Place::Home(start);
+        self.views.enter(place);
+        Some(place)
+    }
+
     /// Finds a free place, in the order of what it costs: in a free run at home, in a view, and last in memory that must
     /// be mapped.
     pub(super) fn place(
@@ -60,15 +79,19 @@ impl Quilt {
             let fitting = usable.into_iter().filter(|run| run.bytes >= bytes);
             return fitting.min_by_key(|run| (run.bytes, run.start));
         }
-        let free = &self.pools.space().free;
-        let smallest = free.smallest(bytes)?;
+        let smallest = self.pools.space().free.smallest(bytes)?;
+        Some(self.ready(smallest, bytes, stream).unwrap_or(smallest))
+    }
+
+    /// The smallest free run at home, or one that is alike, that the stream can use without waiting.
+    fn ready(&self, smallest: Run, bytes: u64, stream: StreamNumber) -> Option<Run> {
         let is_ready = |Run { start, .. }| self.comes_after_uses(stream, Run { start, bytes });
-        if !self.streams.are_several() || is_ready(smallest) {
+        if is_ready(smallest) {
             return Some(smallest);
         }
         let most = ALIKE_TIMES * smallest.bytes;
-        let ready = free.smallest_where(bytes, |run| run.bytes <= most && is_ready(run));
-        Some(ready.unwrap_or(smallest))
+        let free = &self.pools.space().free;
+        free.smallest_where(bytes, |run| run.bytes <= most && is_ready(run))
     }
 
     /// The smallest free run in a view. Looks at all views, which takes less time than to map another one.

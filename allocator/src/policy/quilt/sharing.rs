@@ -59,8 +59,8 @@ impl Quilt {
 
     /// Whether later work of a stream is already ordered after all uses of a free run.
     pub(super) fn comes_after_uses(&self, stream: StreamNumber, run: Run) -> bool {
-        let mut marks = self.uses.of(run);
-        marks.all(|mark| self.streams.comes_after(stream, mark))
+        let comes_after = |mark| self.streams.comes_after(stream, mark);
+        self.uses.all(run, comes_after)
     }
 
     /// Whether there is free memory that a stream must not use: during a capture it cannot wait for earlier uses.
@@ -77,7 +77,7 @@ impl Quilt {
 
     /// Whether a stream can use free memory.
     pub(super) fn can_use(&self, stream: StreamNumber, run: Run) -> bool {
-        let permits = |(_, marks): (Run, &[Mark])| self.permits(stream, marks);
+        let permits = |(_, marks): (Run, Vec<Mark>)| self.permits(stream, &marks);
         !self.is_restricted() || self.uses.parts(run).all(permits)
     }
 

@@ -3,6 +3,7 @@
 //! A stream can reuse memory that was freed on it at once. Another stream can reuse it when the work submitted before the
 //! free is complete, or must wait for that work on the device. The host never waits.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crate::driver::{Driver, EventId, Status, StreamId};
@@ -31,6 +32,34 @@ impl Mark {
     /// Whether it is a point in the work of this stream.
     pub(super) fn is_of(self, stream: StreamNumber) -> bool {
         self.stream == stream
+    }
+
+    pub(super) fn pack(self) -> PackedMark {
+        PackedMark::new(self.stream, self.number)
+    }
+}
+
+/// A mark in 64 bits: the number of the stream in the highest 16. Those of a stream are in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct PackedMark(u64);
+
+impl PackedMark {
+    /// Events are numbered with fewer bits than this.
+    const NUMBER_BITS: u32 = 48;
+
+    pub(super) fn new(stream: StreamNumber, number: u64) -> Self {
+        Self(u64::from(stream.0) << Self::NUMBER_BITS | number)
+    }
+
+    pub(super) fn stream(self) -> StreamNumber {
+        StreamNumber((self.0 >> Self::NUMBER_BITS) as u16)
+    }
+
+    pub(super) fn unpack(self) -> Mark {
+        Mark {
+            stream: self.stream(),
+            number: self.0 & ((1 << Self::NUMBER_BITS) - 1),
+        }
     }
 }
 
@@ -66,13 +95,21 @@ impl Stream {
 pub(super) struct UsedStreams {
     ids: Vec<StreamId>,
     streams: Vec<Stream>,
+    /// The stream that was asked for last, by its number: mostly the next one, too.
+    last: Cell<u16>,
 }
 
 impl UsedStreams {
     /// The number of a stream, if it is known.
     pub(super) fn number_of(&self, stream: StreamId) -> Option<StreamNumber> {
+        let last = self.last.get();
+        if self.ids.get(usize::from(last)) == Some(&stream) {
+            return Some(StreamNumber(last));
+        }
         let index = self.ids.iter().position(|&id| id == stream)?;
-        u16::try_from(index).ok().map(StreamNumber)
+        let number = u16::try_from(index).ok()?;
+        self.last.set(number);
+        Some(StreamNumber(number))
     }
 
     /// Adds a stream that is not known, and returns its number; `None` if there are 65,536 already.
@@ -137,12 +174,14 @@ impl UsedStreams {
         Ok(is_due)
     }
 
-    /// The mark that a stream really waits for if it waits for `mark`: a later one if that event is no longer kept.
-    pub(super) fn waited_for(&self, mark: Mark) -> Mark {
-        let stream = self.get(mark.stream);
-        let oldest = stream.and_then(|of| of.events.front());
-        let number = oldest.map_or(0, |&(number, _)| number).max(mark.number);
-        Mark { number, ..mark }
+    /// The mark of the oldest kept event of each stream, by its number. A stream that waits for an earlier mark really waits
+    /// for this one.
+    pub(super) fn oldest_kept(&self) -> impl Iterator<Item = Mark> {
+        let marks = (0..).map(StreamNumber).zip(&self.streams);
+        marks.map(|(stream, of)| {
+            let number = of.events.front().map_or(0, |&(number, _)| number);
+            Mark { stream, number }
+        })
     }
 
     fn get(&self, stream: StreamNumber) -> Option<&Stream> {
