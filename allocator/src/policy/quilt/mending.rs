@@ -232,3 +232,70 @@ impl Quilt {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::driver::sim::{SimConfig, SimDevice};
+    use crate::policy::undo::Undo;
+
+    use super::super::units::PAGE;
+    use super::super::views::Views;
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    proptest! {
+        #[test]
+        fn a_mended_view_has_each_unit_once_and_the_block_free_bytes(
+            sizes in prop::collection::vec(0_u32..3, 2..12),
+            in_view in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+            used in prop::collection::vec((0_u64..64 << 10, 1_u64..3000), 0..12),
+            wanted in 1_u64..40 << 10,
+        ) {
+            let mut device = SimDevice::new(&SimConfig::default());
+            let (mut units, mut undo, mut free) = (Units::default(), Undo::default(), FreeRuns::default());
+            for size in sizes {
+                free.give(units.create(&mut device, &mut undo, PAGE << size).unwrap().run);
+            }
+            let all: Vec<Unit> = units.iter().collect();
+            let mut old: Vec<Unit> = Vec::new();
+            for index in in_view {
+                let unit = *index.get(&all);
+                if !old.contains(&unit) {
+                    old.push(unit);
+                }
+            }
+            let mut views = Views::default();
+            let id = views.map(&mut device, &mut undo, old.clone()).unwrap();
+            for (start, bytes) in used {
+                let run = Run { start: start * KIB, bytes: bytes * KIB };
+                if free.contains(run) {
+                    free.take(run);
+                }
+            }
+            let bytes = wanted * KIB;
+            let pieces = Pieces::of(free.iter(), &units);
+            let Some(plan) = Plan::of(views.get(id).unwrap(), &pieces, &free, &units, bytes) else {
+                return Ok(());
+            };
+            let own: HashSet<u64> = old.iter().map(|unit| unit.run.start).collect();
+            let mut starts: Vec<u64> = plan.units.iter().map(|unit| unit.run.start).collect();
+            prop_assert!(starts.iter().filter(|start| !own.contains(start)).count() <= plan.added);
+            starts.sort_unstable();
+            starts.dedup();
+            prop_assert_eq!(starts.len(), plan.units.len(), "a unit twice");
+            views.change(&mut device, &mut undo, id, plan.units.clone()).unwrap();
+            let view = views.get(id).unwrap();
+            prop_assert_eq!(view.units(), &plan.units[..]);
+            prop_assert!(plan.offset + bytes <= view.bytes());
+            let runs: Vec<Run> = view.behind(plan.offset, bytes).collect();
+            prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), bytes);
+            for run in runs {
+                prop_assert!(free.contains(run), "{:?} is in use", run);
+                free.take(run);
+            }
+        }
+    }
+}
