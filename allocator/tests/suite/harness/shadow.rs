@@ -52,7 +52,7 @@ impl Freed {
     }
 
     /// Returns the bytes before offset `from` and those from offset `to` on.
-    fn without(self, from: u64, to: u64) -> impl Iterator<Item = Self> {
+    fn without(&self, from: u64, to: u64) -> impl Iterator<Item = Self> {
         let pieces = [(0, from.min(self.bytes)), (to.min(self.bytes), self.bytes)];
         let left = pieces.into_iter().filter(|(from, to)| from < to);
         left.map(move |(from, to)| Self {
@@ -340,31 +340,28 @@ impl Shadow {
     }
 
     fn forget_freed(&mut self, (addr, bytes): (DeviceAddr, u64)) {
-        let freed = std::mem::take(&mut self.freed).into_iter();
-        self.freed = freed
-            .flat_map(|freed| {
-                let from = addr.0.saturating_sub(freed.addr.0);
-                let to = (addr.0 + bytes).saturating_sub(freed.addr.0);
-                freed.without(from, to)
-            })
-            .collect();
+        self.cut_out((addr.0, bytes), |freed| Some(freed.addr.0));
     }
 
     fn forget_freed_at(&mut self, (place, bytes): (Place, u64)) {
-        let freed = std::mem::take(&mut self.freed).into_iter();
-        self.freed = freed
-            .flat_map(|freed| {
-                let is_there = freed.overlaps((place, bytes));
-                let start = freed.place.offset;
-                let from = place.offset.saturating_sub(start);
-                let to = (place.offset + bytes).saturating_sub(start);
-                if is_there {
-                    freed.without(from, to)
-                } else {
-                    freed.without(u64::MAX, u64::MAX)
-                }
-            })
-            .collect();
+        let is_beside = |freed: &Freed| freed.place.handle == place.handle;
+        self.cut_out((place.offset, bytes), |freed| {
+            is_beside(freed).then_some(freed.place.offset)
+        });
+    }
+
+    /// Forgets the parts of freed memory in a range. `start` is where memory starts, if it can be in the range.
+    fn cut_out(&mut self, (from, bytes): (u64, u64), start: impl Fn(&Freed) -> Option<u64>) {
+        let mut left = Vec::new();
+        self.freed.retain(|freed| {
+            let meets = |&start: &u64| meet((start, freed.bytes), (from, bytes));
+            let Some(start) = start(freed).filter(meets) else {
+                return true;
+            };
+            left.extend(freed.without(from.saturating_sub(start), from + bytes - start));
+            false
+        });
+        self.freed.append(&mut left);
     }
 
     /// Forgets a stream that has finished with an allocation.
