@@ -11,11 +11,14 @@ use crate::policy::free_runs::{FreeRuns, Run};
 
 use super::Quilt;
 use super::stitch::Pieces;
+use super::streams::StreamNumber;
 use super::units::{Unit, Units};
 use super::views::{Place, View};
 
 /// The most views that are looked at, those used last.
 const CANDIDATES: usize = 16;
+/// The fewest units of a new view for which they are looked at. To map fewer takes less time than to look.
+const WORTHWHILE: usize = 8;
 
 /// Free units by size.
 #[derive(Debug, Default)]
@@ -76,13 +79,14 @@ struct Plan {
 
 impl Plan {
     /// Plans how a view serves a request for `bytes`: units in use are exchanged for `pieces` of free memory, and what is
-    /// missing is added at the end.
+    /// missing is added at the end. There is no plan with `most` calls or more.
     fn of(
         view: &View,
         pieces: &Pieces,
         free: &FreeRuns,
         units: &Units,
         bytes: u64,
+        most: usize,
     ) -> Option<Self> {
         let own: HashSet<u64> = view.units().iter().map(|unit| unit.run.start).collect();
         let is_other = |unit: &Unit| !own.contains(&unit.run.start);
@@ -104,6 +108,9 @@ impl Plan {
             if !plan.keep(unit, free) {
                 plan.exchange(unit, free);
             }
+            if plan.calls() >= most {
+                return None;
+            }
         }
         if plan.units.is_empty() {
             plan.start();
@@ -114,7 +121,7 @@ impl Plan {
         tails.sort_unstable_by_key(|(run, _)| (run.bytes, run.start));
         plan.finish(&tails)?;
         let mapped: u64 = plan.units.iter().map(|unit| unit.run.bytes).sum();
-        (mapped <= view.room()).then_some(plan)
+        (mapped <= view.room() && plan.calls() < most).then_some(plan)
     }
 
     fn calls(&self) -> usize {
@@ -208,28 +215,31 @@ impl Quilt {
     pub(super) fn mend(
         &mut self,
         device: &mut dyn Driver,
-        pieces: &Pieces,
         bytes: u64,
+        stream: StreamNumber,
         most: usize,
     ) -> Served<Option<Place>> {
-        let free = &self.pools.space().free;
-        let mut plans: Vec<_> = self
-            .views
-            .changeable()
-            .into_iter()
-            .take(CANDIDATES)
-            .filter_map(|(id, view)| Some((id, Plan::of(view, pieces, free, &self.units, bytes)?)))
-            .filter(|(_, plan)| plan.calls() < most)
-            .collect();
+        if most < WORTHWHILE || self.is_restricted() {
+            return Ok(None);
+        }
+        let (pieces, free) = (self.pieces(stream), &self.pools.space().free);
+        let views = self.views.changeable().into_iter().take(CANDIDATES);
+        let plan = |view| Plan::of(view, &pieces, free, &self.units, bytes, most);
+        let plans = views.filter_map(|(id, view)| Some((id, plan(view)?)));
+        let mut plans: Vec<_> = plans.collect();
         plans.sort_by_key(|(id, plan)| (plan.calls(), *id));
+        let mut mended = None;
         for (id, plan) in plans {
             let marks = self.views.get(id).map_or(&[][..], View::marks);
             if plan.removed == 0 || self.streams.all_known_over(device, marks)? {
                 self.views.change(device, &mut self.undo, id, plan.units)?;
-                return Ok(Some(Place::View(id, plan.offset)));
+                mended = Some(Place::View(id, plan.offset));
+                break;
             }
         }
-        Ok(None)
+        // By these events, a later request learns that work on the views that are unused now is over.
+        self.streams.record_all(device);
+        Ok(mended)
     }
 }
 
@@ -277,7 +287,7 @@ mod tests {
             }
             let bytes = wanted * KIB;
             let pieces = Pieces::of(free.iter(), &units);
-            let Some(plan) = Plan::of(views.get(id).unwrap(), &pieces, &free, &units, bytes) else {
+            let Some(plan) = Plan::of(views.get(id).unwrap(), &pieces, &free, &units, bytes, usize::MAX) else {
                 return Ok(());
             };
             let own: HashSet<u64> = old.iter().map(|unit| unit.run.start).collect();

@@ -160,20 +160,14 @@ impl Quilt {
         }
         let stitches = chosen.map_err(|_| Refusal::OutOfMemory)?;
         self.retire_views(device)?;
-        if !self.is_restricted() {
-            let pieces = self.pieces(stream);
-            let mended = self.mend(device, &pieces, bytes, stitches.units.len())?;
-            // By these events, a later request learns that the views that are unused now can be mended.
-            self.streams.record_all(device);
-            if let Some(place) = mended {
-                return Ok(place);
-            }
+        if let Some(place) = self.mend(device, bytes, stream, stitches.units.len())? {
+            return Ok(place);
         }
         let view = self.views.map(device, &mut self.undo, stitches.units)?;
         Ok(Place::View(view, stitches.offset))
     }
 
-    fn pieces(&self, stream: StreamNumber) -> Pieces {
+    pub(super) fn pieces(&self, stream: StreamNumber) -> Pieces {
         let pieces = match self.usable(stream) {
             Some(usable) => Pieces::of(usable.into_iter(), &self.units),
             None => Pieces::of(self.pools.space().free.iter(), &self.units),
