@@ -571,8 +571,14 @@ FAULTS = [
     Fault(
         "quilt: after a failure a view stays mapped",
         f"{QUILT}/views.rs",
-        "            made.push(Step::Unmap { addr: at, bytes });\n",
+        "            made.push(Step::Unmap { addr, bytes });\n",
         "",
+    ),
+    Fault(
+        "quilt: a view is mended while work uses it",
+        f"{QUILT}/mending.rs",
+        "plan.removed == 0 || self.streams.all_known_over(device, marks)?",
+        "plan.removed == 0 || !marks.is_empty()",
     ),
     Fault(
         "quilt: after the cache is emptied, later work counts as over",
