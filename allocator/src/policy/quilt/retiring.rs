@@ -9,7 +9,7 @@ use super::views::View;
 use crate::policy::undo::Undo;
 
 /// The most bytes of addresses of all views, as a multiple of the bytes of all units.
-const ROOM_TIMES: u64 = 8;
+const ROOM_TIMES: u64 = 5;
 /// The most views. All of them are searched before another one is mapped.
 const MOST_VIEWS: usize = 512;
 
