@@ -41,9 +41,9 @@
 //! A unit that is mapped costs 26 µs on an H200, nearly all of it for `cuMemSetAccess`, whatever its size. A program that
 //! repeats itself maps nothing after a few steps. For other programs, an unused view is [mended](mending) where that takes fewer
 //! calls than a new one. Without driver calls, a request and its free take 1.3 times as long as the reference's, and up to four times
-//! as long with several streams, whose order is looked up. When there are too many views, those unused for longest are
-//! unmapped once the work on them is over, without waiting for it. `empty_cache` waits for the device, unmaps all views
-//! without blocks and returns all units without blocks.
+//! as long with several streams, whose order is looked up. When there are too many views, the least recently used
+//! ones are unmapped as soon as the work on them is complete; nothing waits for it. `empty_cache` waits for the device. Then
+//! it unmaps all views that have no blocks, and returns all units that have none.
 //!
 //! # Settings
 //!
@@ -59,6 +59,8 @@
 //! | `large_units` | all units have 2 MiB |
 
 mod checkpoints;
+#[cfg(test)]
+mod fragments;
 mod latest;
 mod mechanisms;
 mod mending;

@@ -88,7 +88,7 @@ fn an_offline_policy_needs_a_program() {
     }
 }
 
-/// Each line of `tests/confs/*.txt` has a policy and its settings. The indented line below it is the error.
+/// In `tests/confs/*.txt`, a policy with its settings is followed by an indented line with the error.
 #[test]
 fn settings_that_a_policy_does_not_take_are_named() {
     recorded::check("confs", |text| {

@@ -69,11 +69,11 @@ struct Plan {
     removed: usize,
     /// Bytes of the request that are not placed yet.
     missing: u64,
-    /// Bytes behind the last of `units` whose units are in use.
+    /// Bytes of the view behind `units` whose memory is not exchanged yet.
     hole: u64,
     /// Free units that are not in the view.
     spare: Spare,
-    /// The longest free end of a partly used unit that is not in the view.
+    /// The longest free end among the partly used units that are not in the view.
     head: Option<(Run, Unit)>,
 }
 
@@ -128,7 +128,7 @@ impl Plan {
         self.added + self.removed
     }
 
-    /// Leaves a unit of the view where it is, if the block can go on in it or ends before.
+    /// Keeps a unit of the view in its place if the block can continue in it, or ends before it.
     fn keep(&mut self, unit: Unit, free: &FreeRuns) -> bool {
         let size = unit.run.bytes;
         let is_first = self.units.is_empty() && self.hole == 0;
@@ -154,7 +154,7 @@ impl Plan {
         true
     }
 
-    /// Unmaps a unit of the view.
+    /// Plans to unmap a unit of the view.
     fn exchange(&mut self, unit: Unit, free: &FreeRuns) {
         self.hole += unit.run.bytes;
         self.removed += 1;
@@ -183,7 +183,7 @@ impl Plan {
         true
     }
 
-    /// Begins with a unit of which only the end is free, if there is one.
+    /// Starts the block in the free end of a partly used unit, if there is one.
     fn start(&mut self) {
         if let Some((run, unit)) = self.head.take() {
             self.offset = run.start - unit.run.start;
@@ -237,7 +237,7 @@ impl Quilt {
                 break;
             }
         }
-        // By these events, a later request learns that work on the views that are unused now is over.
+        // Later requests query these events to find out whether the work on a view that is unused now is complete.
         self.streams.record_all(device);
         Ok(mended)
     }
@@ -247,14 +247,9 @@ impl Quilt {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::driver::sim::{SimConfig, SimDevice};
-    use crate::policy::undo::Undo;
-
-    use super::super::units::PAGE;
+    use super::super::fragments::{Fragments, KIB};
     use super::super::views::Views;
     use super::*;
-
-    const KIB: u64 = 1 << 10;
 
     proptest! {
         #[test]
@@ -264,11 +259,8 @@ mod tests {
             used in prop::collection::vec((0_u64..64 << 10, 1_u64..3000), 0..12),
             wanted in 1_u64..40 << 10,
         ) {
-            let mut device = SimDevice::new(&SimConfig::default());
-            let (mut units, mut undo, mut free) = (Units::default(), Undo::default(), FreeRuns::default());
-            for size in sizes {
-                free.give(units.create(&mut device, &mut undo, PAGE << size).unwrap().run);
-            }
+            let mut memory = Fragments::new(sizes, used);
+            let Fragments { device, undo, units, free } = &mut memory;
             let all: Vec<Unit> = units.iter().collect();
             let mut old: Vec<Unit> = Vec::new();
             for index in in_view {
@@ -278,34 +270,18 @@ mod tests {
                 }
             }
             let mut views = Views::default();
-            let id = views.map(&mut device, &mut undo, old.clone()).unwrap();
-            for (start, bytes) in used {
-                let run = Run { start: start * KIB, bytes: bytes * KIB };
-                if free.contains(run) {
-                    free.take(run);
-                }
-            }
+            let id = views.map(device, undo, old.clone()).unwrap();
             let bytes = wanted * KIB;
-            let pieces = Pieces::of(free.iter(), &units);
-            let Some(plan) = Plan::of(views.get(id).unwrap(), &pieces, &free, &units, bytes, usize::MAX) else {
+            let pieces = Pieces::of(free.iter(), units);
+            let Some(plan) = Plan::of(views.get(id).unwrap(), &pieces, free, units, bytes, usize::MAX) else {
                 return Ok(());
             };
-            let own: HashSet<u64> = old.iter().map(|unit| unit.run.start).collect();
-            let mut starts: Vec<u64> = plan.units.iter().map(|unit| unit.run.start).collect();
-            prop_assert!(starts.iter().filter(|start| !own.contains(start)).count() <= plan.added);
-            starts.sort_unstable();
-            starts.dedup();
-            prop_assert_eq!(starts.len(), plan.units.len(), "a unit twice");
-            views.change(&mut device, &mut undo, id, plan.units.clone()).unwrap();
+            let added = plan.units.iter().filter(|unit| !old.contains(unit)).count();
+            prop_assert!(added <= plan.added);
+            views.change(device, undo, id, plan.units.clone()).unwrap();
             let view = views.get(id).unwrap();
             prop_assert_eq!(view.units(), &plan.units[..]);
-            prop_assert!(plan.offset + bytes <= view.bytes());
-            let runs: Vec<Run> = view.behind(plan.offset, bytes).collect();
-            prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), bytes);
-            for run in runs {
-                prop_assert!(free.contains(run), "{:?} is in use", run);
-                free.take(run);
-            }
+            memory.take_block(view, plan.offset, bytes);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::views::View;
 use crate::policy::undo::Undo;
 
 /// The most bytes of addresses of all views, as a multiple of the bytes of all units.
-const ROOM_TIMES: u64 = 5;
+const MOST_ROOM_TIMES: u64 = 5;
 /// The most views. All of them are searched before another one is mapped.
 const MOST_VIEWS: usize = 512;
 
@@ -35,7 +35,8 @@ impl Quilt {
         if self.pools.is_capturing {
             return Ok(());
         }
-        while self.views.len() >= MOST_VIEWS || self.views.room() > ROOM_TIMES * self.units.bytes()
+        while self.views.len() >= MOST_VIEWS
+            || self.views.room() > MOST_ROOM_TIMES * self.units.bytes()
         {
             let Some(view) = self.views.take_oldest() else {
                 break;

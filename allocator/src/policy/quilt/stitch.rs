@@ -223,14 +223,9 @@ impl Quilt {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::driver::sim::{SimConfig, SimDevice};
-    use crate::policy::free_runs::FreeRuns;
-    use crate::policy::undo::Undo;
-
+    use super::super::fragments::{Fragments, KIB};
     use super::super::views::Views;
     use super::*;
-
-    const KIB: u64 = 1 << 10;
 
     proptest! {
         #[test]
@@ -239,38 +234,18 @@ mod tests {
             used in prop::collection::vec((0_u64..40 << 10, 1_u64..3000), 0..12),
             wanted in 1_u64..48 << 10,
         ) {
-            let mut device = SimDevice::new(&SimConfig::default());
-            let (mut units, mut undo, mut free) = (Units::default(), Undo::default(), FreeRuns::default());
-            for size in sizes {
-                free.give(units.create(&mut device, &mut undo, PAGE << size).unwrap().run);
-            }
-            for (start, bytes) in used {
-                let run = Run { start: start * KIB, bytes: bytes * KIB };
-                if free.contains(run) {
-                    free.take(run);
-                }
-            }
+            let mut memory = Fragments::new(sizes, used);
+            let Fragments { device, undo, units, free } = &mut memory;
             let bytes = wanted * KIB;
-            let pieces = Pieces::of(free.iter(), &units);
+            let pieces = Pieces::of(free.iter(), units);
             let whole: u64 = units.iter().filter(|unit| free.contains(unit.run)).map(|unit| unit.run.bytes).sum();
             prop_assert_eq!(pieces.whole.iter().map(|run| run.bytes).sum::<u64>(), whole);
-            match choose(pieces, &units, bytes) {
+            match choose(pieces, units, bytes) {
                 Err(missing) => prop_assert!(missing > 0 && whole + missing <= bytes),
                 Ok(Stitches { units: chosen, offset }) => {
-                    let mut starts: Vec<u64> = chosen.iter().map(|unit| unit.run.start).collect();
-                    starts.sort_unstable();
-                    starts.dedup();
-                    prop_assert_eq!(starts.len(), chosen.len(), "a unit twice");
                     let mut views = Views::default();
-                    let view = views.map(&mut device, &mut undo, chosen).unwrap();
-                    let view = views.get(view).unwrap();
-                    prop_assert!(offset + bytes <= view.bytes());
-                    let runs: Vec<Run> = view.behind(offset, bytes).collect();
-                    prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), bytes);
-                    for run in runs {
-                        prop_assert!(free.contains(run), "{:?} is in use", run);
-                        free.take(run);
-                    }
+                    let view = views.map(device, undo, chosen).unwrap();
+                    memory.take_block(views.get(view).unwrap(), offset, bytes);
                 }
             }
         }

@@ -25,8 +25,8 @@ const LARGE_PART: u64 = 512;
 const REQUEST_PART: u64 = 32;
 /// Bytes of the largest unit.
 const LARGEST: u64 = 64 << 20;
-/// A program that empties its cache pays for each unit again. Its units double each time, up to this many times the usual.
-const MOST_TIMES: u64 = 4;
+/// A program that empties its cache pays for each unit again. Its units double each time, but not more often than this.
+const MOST_DOUBLINGS: u32 = 2;
 /// They are as usual again if more than this fraction (1/16) of its memory is free then but cannot be returned, because units
 /// are in use in part.
 const LEFT_PART: u64 = 16;
@@ -49,7 +49,7 @@ struct Home {
 }
 
 /// All units.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Units {
     home: Option<Home>,
     by_start: BTreeMap<u64, Unit>,
@@ -57,20 +57,8 @@ pub(super) struct Units {
     bytes: u64,
     /// The most bytes that they ever had.
     most_bytes: u64,
-    /// How many times as large as usual the next units are.
-    times: u64,
-}
-
-impl Default for Units {
-    fn default() -> Self {
-        Self {
-            home: None,
-            by_start: BTreeMap::new(),
-            bytes: 0,
-            most_bytes: 0,
-            times: 1,
-        }
-    }
+    /// How often the next units are doubled.
+    doublings: u32,
 }
 
 impl Units {
@@ -165,10 +153,10 @@ impl Units {
         if self.bytes == before {
             return;
         }
-        self.times = if left > before / LEFT_PART {
-            1
+        self.doublings = if left > before / LEFT_PART {
+            0
         } else {
-            (2 * self.times).min(MOST_TIMES)
+            (self.doublings + 1).min(MOST_DOUBLINGS)
         };
     }
 
@@ -195,7 +183,7 @@ impl Units {
 
     /// Bytes of the next unit, of which at most `bytes` are needed.
     fn size_of_next(&self, bytes: u64) -> u64 {
-        let usual = self.times * (self.most_bytes / USUAL_PART).clamp(PAGE, LARGEST_USUAL);
+        let usual = (self.most_bytes / USUAL_PART).clamp(PAGE, LARGEST_USUAL) << self.doublings;
         let share = (self.most_bytes / LARGE_PART).max(bytes / REQUEST_PART);
         let largest = if share > LARGEST_USUAL {
             usual.max(share).min(LARGEST)

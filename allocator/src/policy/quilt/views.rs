@@ -56,7 +56,7 @@ pub(super) struct View {
     blocks: u32,
     /// When it was used last.
     used: u64,
-    /// The work that may use it although it has no blocks any more.
+    /// The work that may still use it after its last block was freed.
     marks: Vec<Mark>,
     /// The pool whose graphs may use it, so that it stays mapped.
     kept_for: Option<MempoolId>,
@@ -143,7 +143,7 @@ impl View {
         }
     }
 
-    /// Whether other units can be mapped in it, as far as work that may still run permits.
+    /// Whether other units can be mapped in it once the work on it is complete.
     fn is_changeable(&self) -> bool {
         self.is_unused() && self.changes < MOST_CHANGES
     }
@@ -153,7 +153,7 @@ impl View {
         self.blocks == 0 && self.kept_for.is_none()
     }
 
-    /// The work that may use it although it has no blocks any more.
+    /// The work that may still use it after its last block was freed.
     pub(super) fn marks(&self) -> &[Mark] {
         &self.marks
     }

@@ -31,7 +31,7 @@ pub struct Case {
     pub device: SimConfig,
     pub names_only: bool,
     announced: Vec<Announced>,
-    /// Where the steps of the announced program begin: the number of requests before each.
+    /// The number of requests before each step of the announced program.
     steps: Vec<usize>,
 }
 
