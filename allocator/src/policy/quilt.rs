@@ -70,6 +70,7 @@ mod retiring;
 mod sharing;
 mod slabs;
 mod space;
+mod spare;
 mod stitch;
 mod streams;
 mod tag;

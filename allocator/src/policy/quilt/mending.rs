@@ -3,16 +3,14 @@
 //! A mapping costs the same for a unit of any size, and a large block consists of hundreds. A program whose sizes differ from
 //! step to step leaves almost the same memory free in each, so an earlier view has most of what a new one would map.
 
-use std::collections::{BTreeMap, HashSet};
-
 use crate::driver::Driver;
 use crate::policy::Served;
 use crate::policy::free_runs::{FreeRuns, Run};
 
 use super::Quilt;
+use super::spare::{Spare, Supply};
 use super::stitch::Pieces;
-use super::streams::StreamNumber;
-use super::units::{Unit, Units};
+use super::units::Unit;
 use super::views::{Place, View};
 
 /// The most views that are looked at, those used last.
@@ -20,47 +18,9 @@ const CANDIDATES: usize = 16;
 /// The fewest units of a new view for which they are looked at. To map fewer takes less time than to look.
 const WORTHWHILE: usize = 8;
 
-/// Free units by size.
-#[derive(Debug, Default)]
-struct Spare(BTreeMap<u64, Vec<Unit>>);
-
-impl Spare {
-    fn add(&mut self, unit: Unit) {
-        self.0.entry(unit.run.bytes).or_default().push(unit);
-    }
-
-    /// Takes the largest unit of at most `bytes`.
-    fn take_within(&mut self, bytes: u64) -> Option<Unit> {
-        let mut smaller = self.0.range_mut(..=bytes).rev();
-        smaller.find_map(|(_, units)| units.pop())
-    }
-
-    /// Takes the smallest unit of at least `bytes`.
-    fn take_around(&mut self, bytes: u64) -> Option<Unit> {
-        let mut larger = self.0.range_mut(bytes..);
-        larger.find_map(|(_, units)| units.pop())
-    }
-
-    /// Takes units of exactly `bytes` in total, or none. Sizes are powers of two, so the largest that fit are a solution
-    /// if there is one.
-    fn take_exactly(&mut self, bytes: u64) -> Option<Vec<Unit>> {
-        let mut taken: Vec<Unit> = Vec::new();
-        let mut missing = bytes;
-        while missing > 0 {
-            let Some(unit) = self.take_within(missing) else {
-                taken.into_iter().for_each(|unit| self.add(unit));
-                return None;
-            };
-            missing -= unit.run.bytes;
-            taken.push(unit);
-        }
-        Some(taken)
-    }
-}
-
 /// How a view is mapped to serve a request, unit by unit.
 #[derive(Debug)]
-struct Plan {
+struct Plan<'a> {
     units: Vec<Unit>,
     /// Where the block starts.
     offset: u64,
@@ -71,27 +31,22 @@ struct Plan {
     missing: u64,
     /// Bytes of the view behind `units` whose memory is not exchanged yet.
     hole: u64,
-    /// Free units that are not in the view.
-    spare: Spare,
-    /// The longest free end among the partly used units that are not in the view.
+    spare: Spare<'a>,
+    /// The free end of a unit with which the block can begin, until it does.
     head: Option<(Run, Unit)>,
 }
 
-impl Plan {
-    /// Plans how a view serves a request for `bytes`: units in use are exchanged for `pieces` of free memory, and what is
+impl<'a> Plan<'a> {
+    /// Plans how a view serves a request for `bytes`: units in use are exchanged for others of `supply`, and what is
     /// missing is added at the end. There is no plan with `most` calls or more.
     fn of(
         view: &View,
-        pieces: &Pieces,
+        supply: &'a Supply,
         free: &FreeRuns,
-        units: &Units,
         bytes: u64,
         most: usize,
     ) -> Option<Self> {
-        let own: HashSet<u64> = view.units().iter().map(|unit| unit.run.start).collect();
-        let is_other = |unit: &Unit| !own.contains(&unit.run.start);
-        let with_unit = |&run: &Run| Some((run, units.around(run.start).filter(is_other)?));
-        let heads = pieces.ends.iter().filter_map(with_unit);
+        let spare = Spare::beside(view, supply);
         let mut plan = Self {
             units: Vec::new(),
             offset: 0,
@@ -99,11 +54,9 @@ impl Plan {
             removed: 0,
             missing: bytes,
             hole: 0,
-            spare: Spare::default(),
-            head: heads.max_by_key(|(run, _)| run.bytes),
+            head: spare.head(),
+            spare,
         };
-        let whole = pieces.whole.iter().flat_map(|&run| units.within(run));
-        whole.filter(is_other).for_each(|unit| plan.spare.add(unit));
         for &unit in view.units() {
             if !plan.keep(unit, free) {
                 plan.exchange(unit, free);
@@ -115,11 +68,7 @@ impl Plan {
         if plan.units.is_empty() {
             plan.start();
         }
-        let first = plan.units.first().copied();
-        let tails = pieces.starts.iter().filter_map(with_unit);
-        let mut tails: Vec<_> = tails.filter(|&(_, unit)| Some(unit) != first).collect();
-        tails.sort_unstable_by_key(|(run, _)| (run.bytes, run.start));
-        plan.finish(&tails)?;
+        plan.finish()?;
         let mapped: u64 = plan.units.iter().map(|unit| unit.run.bytes).sum();
         (mapped <= view.room() && plan.calls() < most).then_some(plan)
     }
@@ -193,12 +142,12 @@ impl Plan {
         }
     }
 
-    /// Adds units at the end until nothing is missing. The block can end with one of `tails`, which are sorted by size.
-    fn finish(&mut self, tails: &[(Run, Unit)]) -> Option<()> {
+    /// Adds units at the end until nothing is missing.
+    fn finish(&mut self) -> Option<()> {
+        let first = self.units.first().copied();
         while self.missing > 0 {
-            let tail = tails.iter().find(|(run, _)| run.bytes >= self.missing);
+            let tail = self.spare.tail(self.missing, first);
             let unit = tail
-                .map(|&(_, unit)| unit)
                 .or_else(|| self.spare.take_within(self.missing))
                 .or_else(|| self.spare.take_around(self.missing))?;
             self.missing = self.missing.saturating_sub(unit.run.bytes);
@@ -210,21 +159,21 @@ impl Plan {
 }
 
 impl Quilt {
-    /// Serves a request from a view that is mended with fewer than `most` calls, if there is one. A view from which units are
-    /// unmapped is not used by work that may still run.
+    /// Serves a request from a view that is mended with fewer than `most` calls, if there is one. It consists of `pieces` of
+    /// free memory then. A view from which units are unmapped is not used by work that may still run.
     pub(super) fn mend(
         &mut self,
         device: &mut dyn Driver,
         bytes: u64,
-        stream: StreamNumber,
+        pieces: &Pieces,
         most: usize,
     ) -> Served<Option<Place>> {
         if most < WORTHWHILE || self.is_restricted() {
             return Ok(None);
         }
-        let (pieces, free) = (self.pieces(stream), &self.pools.space().free);
+        let (supply, free) = (Supply::of(pieces, &self.units), &self.pools.space().free);
         let views = self.views.changeable().into_iter().take(CANDIDATES);
-        let plan = |view| Plan::of(view, &pieces, free, &self.units, bytes, most);
+        let plan = |view| Plan::of(view, &supply, free, bytes, most);
         let plans = views.filter_map(|(id, view)| Some((id, plan(view)?)));
         let mut plans: Vec<_> = plans.collect();
         plans.sort_by_key(|(id, plan)| (plan.calls(), *id));
@@ -272,8 +221,8 @@ mod tests {
             let mut views = Views::default();
             let id = views.map(device, undo, old.clone()).unwrap();
             let bytes = wanted * KIB;
-            let pieces = Pieces::of(free.iter(), units);
-            let Some(plan) = Plan::of(views.get(id).unwrap(), &pieces, free, units, bytes, usize::MAX) else {
+            let supply = Supply::of(&Pieces::of(free.iter(), units), units);
+            let Some(plan) = Plan::of(views.get(id).unwrap(), &supply, free, bytes, usize::MAX) else {
                 return Ok(());
             };
             let added = plan.units.iter().filter(|unit| !old.contains(unit)).count();

@@ -88,7 +88,7 @@ struct Stitches {
 /// Chooses free memory for `bytes`; or says how many bytes are missing. The block begins and ends with the longest
 /// pieces there are, so that these are used up and whole units remain. In between are the longest runs, so that the
 /// view has few patches.
-fn choose(pieces: Pieces, units: &Units, bytes: u64) -> Result<Stitches, u64> {
+fn choose(pieces: &Pieces, units: &Units, bytes: u64) -> Result<Stitches, u64> {
     let head = pieces.head();
     let head_unit = head.and_then(|run| units.around(run.start));
     let tail = pieces.tail(head_unit).map_or(0, |run| run.bytes);
@@ -138,8 +138,9 @@ impl Quilt {
         bytes: u64,
         stream: StreamNumber,
     ) -> Served<Place> {
+        let mut pieces = self.pieces(stream);
         let mut chosen = if self.mechanisms.views {
-            choose(self.pieces(stream), &self.units, bytes)
+            choose(&pieces, &self.units, bytes)
         } else {
             Err(bytes)
         };
@@ -147,7 +148,8 @@ impl Quilt {
             if let Some(place) = self.fit(bytes, stream) {
                 return Ok(place);
             }
-            chosen = choose(self.pieces(stream), &self.units, bytes);
+            pieces = self.pieces(stream);
+            chosen = choose(&pieces, &self.units, bytes);
         }
         if let Err(missing) = chosen {
             let missing = missing.next_multiple_of(PAGE);
@@ -156,11 +158,12 @@ impl Quilt {
             if let Some(run) = self.best_fit(bytes, stream) {
                 return Ok(Place::Home(run.start));
             }
-            chosen = choose(self.pieces(stream), &self.units, bytes);
+            pieces = self.pieces(stream);
+            chosen = choose(&pieces, &self.units, bytes);
         }
         let stitches = chosen.map_err(|_| Refusal::OutOfMemory)?;
         self.retire_views(device)?;
-        if let Some(place) = self.mend(device, bytes, stream, stitches.units.len())? {
+        if let Some(place) = self.mend(device, bytes, &pieces, stitches.units.len())? {
             return Ok(place);
         }
         let view = self.views.map(device, &mut self.undo, stitches.units)?;
@@ -179,30 +182,27 @@ impl Quilt {
         }
     }
 
-    /// Bytes of the largest unit to create now.
-    fn largest_unit(&self) -> u64 {
-        if self.mechanisms.large_units {
-            u64::MAX
-        } else {
-            PAGE
-        }
-    }
-
-    /// Takes `bytes`, a multiple of [`PAGE`], from the device.
+    /// Takes `bytes`, a multiple of [`PAGE`], from the device. Takes more if larger units pay and there is enough memory.
     fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Served {
         if bytes == 0 {
             return Ok(());
         }
-        let largest = self.largest_unit();
+        let (least, largest) = if self.mechanisms.large_units {
+            (self.units.least(), u64::MAX)
+        } else {
+            (PAGE, PAGE)
+        };
+        let wanted = bytes.next_multiple_of(least);
         let mut created = Vec::new();
-        let mut missing = bytes;
-        while missing > 0 {
-            let most = missing.min(largest);
+        let mut taken = 0;
+        while taken < wanted {
+            let most = (wanted - taken).min(largest);
             match self.units.create(device, &mut self.undo, most) {
                 Ok(unit) => {
-                    missing -= unit.run.bytes;
+                    taken += unit.run.bytes;
                     created.push(unit);
                 }
+                Err(_) if taken >= bytes => break,
                 Err(refusal) => {
                     for unit in created.into_iter().rev() {
                         self.units.remove(&mut self.undo, unit);
@@ -240,7 +240,7 @@ mod tests {
             let pieces = Pieces::of(free.iter(), units);
             let whole: u64 = units.iter().filter(|unit| free.contains(unit.run)).map(|unit| unit.run.bytes).sum();
             prop_assert_eq!(pieces.whole.iter().map(|run| run.bytes).sum::<u64>(), whole);
-            match choose(pieces, units, bytes) {
+            match choose(&pieces, units, bytes) {
                 Err(missing) => prop_assert!(missing > 0 && whole + missing <= bytes),
                 Ok(Stitches { units: chosen, offset }) => {
                     let mut views = Views::default();

@@ -23,13 +23,15 @@ const LARGEST_USUAL: u64 = 16 << 20;
 const LARGE_PART: u64 = 512;
 /// And if this fraction (1/32) of what a request lacks is: a block of gigabytes is mapped again as a whole.
 const REQUEST_PART: u64 = 32;
-/// Bytes of the largest unit.
-const LARGEST: u64 = 64 << 20;
+/// Bytes of the largest of these.
+const LARGEST_BY_NEED: u64 = 64 << 20;
 /// A program that empties its cache pays for each unit again. Its units double each time, but not more often than this.
-const MOST_DOUBLINGS: u32 = 2;
-/// They are as usual again if more than this fraction (1/16) of its memory is free then but cannot be returned, because units
+const MOST_DOUBLINGS: u32 = 4;
+/// They are halved instead if more than this fraction (1/16) of its memory is free then but cannot be returned, because units
 /// are in use in part.
 const LEFT_PART: u64 = 16;
+/// Bytes of the largest unit.
+pub(super) const LARGEST: u64 = LARGEST_USUAL << MOST_DOUBLINGS;
 /// Bytes of the home range, as a multiple of the device's memory. The gaps that returned units leave are reused, but a
 /// gap may be too small for the next unit.
 const HOME_FACTOR: u64 = 2;
@@ -94,6 +96,14 @@ impl Units {
         self.by_start.values().copied()
     }
 
+    /// Bytes that the next units have at least, if the device has them.
+    pub(super) fn least(&self) -> u64 {
+        if self.doublings == 0 {
+            return PAGE;
+        }
+        1 << self.usual().ilog2()
+    }
+
     /// Creates a unit of at most `bytes`, at least [`PAGE`], and maps it at home.
     pub(super) fn create(
         &mut self,
@@ -153,8 +163,8 @@ impl Units {
         if self.bytes == before {
             return;
         }
-        self.doublings = if left > before / LEFT_PART {
-            0
+        self.doublings = if left > self.most_bytes / LEFT_PART {
+            self.doublings.saturating_sub(1)
         } else {
             (self.doublings + 1).min(MOST_DOUBLINGS)
         };
@@ -181,12 +191,17 @@ impl Units {
         Ok(*self.home.insert(Home { addr, bytes }))
     }
 
+    /// Bytes of a usual unit.
+    fn usual(&self) -> u64 {
+        (self.most_bytes / USUAL_PART).clamp(PAGE, LARGEST_USUAL)
+    }
+
     /// Bytes of the next unit, of which at most `bytes` are needed.
     fn size_of_next(&self, bytes: u64) -> u64 {
-        let usual = (self.most_bytes / USUAL_PART).clamp(PAGE, LARGEST_USUAL) << self.doublings;
+        let usual = self.usual() << self.doublings;
         let share = (self.most_bytes / LARGE_PART).max(bytes / REQUEST_PART);
         let largest = if share > LARGEST_USUAL {
-            usual.max(share).min(LARGEST)
+            usual.max(share.min(LARGEST_BY_NEED))
         } else {
             usual
         };
