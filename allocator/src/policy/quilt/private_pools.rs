@@ -105,6 +105,11 @@ impl Pools {
         (self.is_capturing || pool.is_of_graphs()).then_some(pool)
     }
 
+    /// Whether there are private pools.
+    pub(super) fn any_private(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
     pub(super) fn number_of(&self, pool: MempoolId) -> Option<PoolNumber> {
         self.numbers.get(&pool).copied()
     }

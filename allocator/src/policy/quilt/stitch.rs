@@ -187,10 +187,12 @@ impl Quilt {
         if bytes == 0 {
             return Ok(());
         }
-        let (least, largest) = if self.mechanisms.large_units {
-            (self.units.least(), u64::MAX)
-        } else {
+        let (least, largest) = if !self.mechanisms.large_units {
             (PAGE, PAGE)
+        } else if self.pools.any_private() {
+            (PAGE, self.units.largest_beside_pools())
+        } else {
+            (self.units.least(), u64::MAX)
         };
         let wanted = bytes.next_multiple_of(least);
         let mut created = Vec::new();

@@ -27,6 +27,8 @@ const REQUEST_PART: u64 = 32;
 const LARGEST_BY_NEED: u64 = 64 << 20;
 /// A program that empties its cache pays for each unit again. Its units double each time, but not more often than this.
 const MOST_DOUBLINGS: u32 = 4;
+/// While there are private pools, which keep whole units, they double less often.
+const MOST_DOUBLINGS_BESIDE_POOLS: u32 = 2;
 /// They are halved instead if more than this fraction (1/16) of its memory is free then but cannot be returned, because units
 /// are in use in part.
 const LEFT_PART: u64 = 16;
@@ -102,6 +104,11 @@ impl Units {
             return PAGE;
         }
         1 << self.usual().ilog2()
+    }
+
+    /// Bytes that the next units have at most while there are private pools.
+    pub(super) fn largest_beside_pools(&self) -> u64 {
+        self.usual() << MOST_DOUBLINGS_BESIDE_POOLS
     }
 
     /// Creates a unit of at most `bytes`, at least [`PAGE`], and maps it at home.
