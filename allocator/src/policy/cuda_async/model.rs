@@ -34,8 +34,8 @@
 //!
 //! # What a policy does not see
 //!
-//! - The program's own waits between streams. The driver puts a mark into the stream only with the next work submitted to it,
-//!   so behind the waits in between. Before step 3 it takes memory for whose free the stream waits. And a stream counts as
+//! - The program's own waits between streams. The driver puts a mark into the stream only with the next work submitted to it.
+//!   So the mark comes after all waits before that work. Before step 3 it takes memory for whose free the stream waits. And a stream counts as
 //!   used once it waits for one that is used.
 //! - Waits for the device, after which the driver shares the memory freed on all streams.
 //!
