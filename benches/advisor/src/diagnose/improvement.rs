@@ -2,8 +2,8 @@
 
 use coalesce_bench::text::{Unit, count, quoted};
 
-use super::Finding;
 use super::evidence::Evidence;
+use super::finding::Finding;
 
 /// How much better other settings are.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -46,7 +46,8 @@ use self::fragmentation::{general, hidden, lengths, small_pool, survivors, tails
 pub use self::program::growth::{Leak, leak};
 use self::program::{gradients, graph, growth, losses, transient};
 use self::settings::{collection, fraction, max_split, roundup};
-use super::{Evidence, Finding};
+use super::evidence::Evidence;
+use super::finding::Finding;
 
 /// Returns a finding if the evidence meets the rule's criterion.
 pub type Rule = fn(&Evidence<'_>) -> Option<Finding>;

@@ -12,7 +12,7 @@ use std::ops::Range;
 use coalesce_bench::text::{amount, count};
 
 use crate::diagnose::evidence::{Evidence, total};
-use crate::diagnose::{Finding, SEE_ADVISE};
+use crate::diagnose::finding::{Finding, SEE_ADVISE};
 
 /// Fewer calls per step do not matter.
 const CALLS: u64 = 4;

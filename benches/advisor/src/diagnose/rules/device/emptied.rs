@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use coalesce_bench::text::{amount, count};
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 
 /// Calls that return little cost little.
 const TAKEN_PERCENT: u64 = 5;

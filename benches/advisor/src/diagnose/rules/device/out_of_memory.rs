@@ -12,10 +12,10 @@ use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::text::{Unit, amount, capitalised, count, percent_of, quoted};
 
-use crate::diagnose::evidence::Moment;
+use crate::diagnose::evidence::{Evidence, Moment};
+use crate::diagnose::finding::{Finding, SEE_ADVISE};
 use crate::diagnose::improvement::requests_that;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.failure.as_ref()?;

@@ -15,7 +15,8 @@ use coalesce_alloc::history::Action;
 use coalesce_bench::text::{amount, count, percent_of};
 use coalesce_workloads::formats::snapshot::Recording;
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 
 /// Any program that loads data in the background has less than this in flight.
 const PENDING_PERCENT: u64 = 5;

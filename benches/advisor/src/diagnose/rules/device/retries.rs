@@ -7,7 +7,8 @@
 
 use coalesce_bench::text::{Unit, count, quoted};
 
-use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Finding, SEE_ADVISE};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let retries = evidence.measures.retries;

@@ -15,8 +15,8 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{amount, count};
 use coalesce_workloads::formats::snapshot::Recording;
 
-use crate::diagnose::evidence::Moment;
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::evidence::{Evidence, Moment};
+use crate::diagnose::finding::Finding;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let replayed = evidence

@@ -9,8 +9,9 @@
 use coalesce_bench::text::{Unit, amount, count, percent_of};
 
 use super::{lengths, survivors};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{AT_PEAK, Finding, SEE_ADVISE};
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::{AT_PEAK, Evidence, Finding, SEE_ADVISE};
 
 /// PyTorch loses up to this share to rounding and temporary tensors anyway.
 const FREE_PERCENT: u64 = 10;

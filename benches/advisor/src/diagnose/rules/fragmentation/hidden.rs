@@ -11,7 +11,8 @@ use coalesce_alloc::pytorch::size::page_size;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{amount, percent_of};
 
-use crate::diagnose::{AT_PEAK, Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{AT_PEAK, Finding};
 
 /// Rounding and the last page cost up to this share anyway.
 const FREE_PERCENT: u64 = 10;

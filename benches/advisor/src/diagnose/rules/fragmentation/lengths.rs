@@ -15,9 +15,9 @@ use coalesce_alloc::pytorch::size::SMALL_LIMIT;
 use coalesce_bench::text::{Unit, amount, count, percent_of};
 
 use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::finding::{AT_PEAK, Finding, SEE_ADVISE};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 
 /// Workspaces change size even if inputs do not.
 const NEW_PERCENT: u64 = 25;

@@ -10,7 +10,8 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::text::{amount, count, percent_of};
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 
 /// Any pool has up to this share free.
 const FREE_PERCENT: u64 = 50;

@@ -13,9 +13,9 @@ use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::text::{amount, count, percent_of};
 
-use crate::diagnose::evidence::Moment;
+use crate::diagnose::evidence::{Evidence, Moment};
+use crate::diagnose::finding::Finding;
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::{Evidence, Finding};
 
 /// Fuller segments are in normal use.
 const FULL_PERCENT: u64 = 25;

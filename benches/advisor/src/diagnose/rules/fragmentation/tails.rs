@@ -10,7 +10,7 @@
 use coalesce_bench::text::{Unit, amount, count, percent_of, quoted};
 
 use crate::diagnose::evidence::{Evidence, total};
-use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
+use crate::diagnose::finding::{AT_PEAK, Finding, SEE_ADVISE};
 
 /// Below this share, other remedies save more.
 const TAIL_PERCENT: u64 = 3;

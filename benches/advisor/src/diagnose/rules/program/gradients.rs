@@ -23,8 +23,9 @@ use std::collections::BTreeMap;
 
 use coalesce_bench::text::{amount, count};
 
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{Evidence, Finding};
 
 /// Two backward passes after the first.
 const FEWEST_UPDATES: usize = 3;

@@ -22,8 +22,9 @@ use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{amount, percent_of};
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 use crate::diagnose::log::{Allocation, Mark};
-use crate::diagnose::{Evidence, Finding};
 
 /// Fewer may be the parts of a model.
 const FEWEST_PHASES: usize = 8;

@@ -24,8 +24,9 @@ use std::ops::Range;
 use coalesce_bench::text::{amount, count};
 
 use super::graph;
+use crate::diagnose::call_site::CallSite;
 use crate::diagnose::evidence::{Evidence, total};
-use crate::diagnose::{CallSite, Finding};
+use crate::diagnose::finding::Finding;
 
 /// At least two steps between the first and the last.
 const FEWEST_STEPS: usize = 4;

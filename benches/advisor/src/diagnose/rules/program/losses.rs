@@ -12,7 +12,8 @@ use std::ops::Range;
 use coalesce_alloc::printable::printable;
 use coalesce_bench::text::amount;
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 
 /// Two phases may be two parts of one model.
 const FEWEST_PASSES: usize = 3;

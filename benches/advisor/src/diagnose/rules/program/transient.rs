@@ -12,8 +12,9 @@
 use coalesce_alloc::printable::printable;
 use coalesce_bench::text::{amount, percent_of};
 
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 use crate::diagnose::log::{Allocation, Level, Mark};
-use crate::diagnose::{Evidence, Finding};
 
 /// Short-lived tensors usually add up to this share.
 const ABOVE_PERCENT: u64 = 15;

@@ -9,7 +9,8 @@
 
 use coalesce_bench::text::amount;
 
-use crate::diagnose::{AT_PEAK, Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{AT_PEAK, Finding};
 use crate::settings_string::with;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {

@@ -10,7 +10,8 @@
 
 use coalesce_bench::text::amount;
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.failure.as_ref()?;

@@ -9,9 +9,9 @@ use coalesce_alloc::history::Action;
 use coalesce_bench::text::{amount, count};
 
 use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::finding::{AT_PEAK, Finding, SEE_ADVISE};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 use crate::settings_string::with;
 
 const KEY: &str = "max_split_size_mb";

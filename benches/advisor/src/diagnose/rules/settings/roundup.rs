@@ -4,8 +4,8 @@ use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
 use coalesce_bench::text::{amount, percent_of};
 
 use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::finding::{AT_PEAK, Finding, SEE_ADVISE};
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::{AT_PEAK, Finding, SEE_ADVISE};
 
 const KEY: &str = "roundup_power2_divisions";
 /// A smaller unrounded share may be intended.
