@@ -75,7 +75,7 @@ export TMPDIR="$TMP"
 trap 'rm -rf "$TMP"' EXIT
 trap 'exit 130' INT TERM HUP
 pipv() {
-  "$PYTHON" -m pip --python "$V/bin/python" --disable-pip-version-check --quiet install "$@" >&2
+  "$PYTHON" -m pip --python "$V/bin/python" --disable-pip-version-check --quiet install --no-compile "$@" >&2
 }
 if [ ! -e "$V/.done" ]; then
   echo "installing torch into a virtual environment" >&2

@@ -149,6 +149,13 @@ def programs(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(folder).name == "deps" and "." not in name]
 
 
+# The commands run few tests, which take less time than to optimize the packages for them.
+NOT_OPTIMIZED = [
+    f"--config=profile.dev.package.coalesce-{package}.opt-level=0"
+    for package in ("alloc", "bench", "workloads")
+]
+
+
 def copy_built(folder: Path) -> None:
     """Copies cargo's output, except programs, so that unchanged crates are not rebuilt."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -171,8 +178,9 @@ def take_steps(procedure: Procedure, folder: Path) -> None:
 
 def check(procedure: Procedure, folder: Path) -> None:
     """Runs the command of a procedure in the copy."""
+    cargo, *arguments = procedure.command
     done = subprocess.run(
-        procedure.command,
+        [cargo, *NOT_OPTIMIZED, *arguments],
         cwd=folder,
         env={**os.environ, "CARGO_TARGET_DIR": str(CHECKOUT / "target/howto/build")},
         stdout=subprocess.PIPE,
