@@ -34,9 +34,9 @@
 //!
 //! # What a policy does not see
 //!
-//! - The program's own waits between streams. The driver puts a mark into the stream only with the next work submitted to it.
-//!   So the mark comes after all waits before that work. Before step 3 it takes memory for whose free the stream waits. And a stream counts as
-//!   used once it waits for one that is used.
+//! - The program's own waits between streams. The driver records a mark in a stream only when the next work is submitted to
+//!   it, so the mark comes after all waits before that work. Before step 3 it takes memory for whose free the stream waits.
+//!   And a stream counts as used once it waits for one that is used.
 //! - Waits for the device, after which the driver shares the memory freed on all streams.
 //!
 //! Without them, every address and the reserved memory after every call are the same as on the H100, in the twenty recorded

@@ -6,7 +6,8 @@ use crate::driver::sim::{SimConfig, SimDevice};
 use crate::policy::free_runs::{FreeRuns, Run};
 use crate::policy::undo::Undo;
 
-use super::units::{PAGE, Units};
+use super::sizes::PAGE;
+use super::units::Units;
 use super::views::View;
 
 pub(super) const KIB: u64 = 1 << 10;

@@ -32,7 +32,7 @@ struct Plan<'a> {
     /// Bytes of the view behind `units` whose memory is not exchanged yet.
     hole: u64,
     spare: Spare<'a>,
-    /// The free end of a unit with which the block can begin, until it does.
+    /// The free end of a unit in which the block can start; `None` once it starts there.
     head: Option<(Run, Unit)>,
 }
 
@@ -159,8 +159,8 @@ impl<'a> Plan<'a> {
 }
 
 impl Quilt {
-    /// Serves a request from a view that is mended with fewer than `most` calls, if there is one. It consists of `pieces` of
-    /// free memory then. A view from which units are unmapped is not used by work that may still run.
+    /// Serves a request from the view that is mended with the fewest calls, if these are fewer than `most`. The units that are
+    /// added come from `pieces`. Units are unmapped from a view only if all work on it is complete.
     pub(super) fn mend(
         &mut self,
         device: &mut dyn Driver,

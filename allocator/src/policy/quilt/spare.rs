@@ -2,8 +2,9 @@
 
 use crate::policy::free_runs::Run;
 
+use super::sizes::{LARGEST, PAGE};
 use super::stitch::Pieces;
-use super::units::{LARGEST, PAGE, Unit, Units};
+use super::units::{Unit, Units};
 use super::views::View;
 
 /// Units of the same size are a class. Sizes are powers of two.
@@ -85,7 +86,7 @@ impl<'a> Spare<'a> {
         heads.find(|(_, unit)| self.is_other(*unit)).copied()
     }
 
-    /// The unit with the shortest free start of at least `bytes`, if it is not `first`.
+    /// The unit with the shortest free start of at least `bytes`, except `first`.
     pub(super) fn tail(&self, bytes: u64, first: Option<Unit>) -> Option<Unit> {
         let tails = &self.supply.tails;
         let from = tails.partition_point(|(run, _)| run.bytes < bytes);

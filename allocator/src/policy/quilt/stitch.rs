@@ -5,8 +5,9 @@ use crate::policy::free_runs::Run;
 use crate::policy::{Refusal, Served};
 
 use super::Quilt;
+use super::sizes::PAGE;
 use super::streams::StreamNumber;
-use super::units::{PAGE, Unit, Units};
+use super::units::{Unit, Units};
 use super::views::Place;
 
 /// The free pieces of which a view can be stitched.
@@ -190,9 +191,9 @@ impl Quilt {
         let (least, largest) = if !self.mechanisms.large_units {
             (PAGE, PAGE)
         } else if self.pools.any_private() {
-            (PAGE, self.units.largest_beside_pools())
+            (PAGE, self.units.sizes().largest_beside_pools())
         } else {
-            (self.units.least(), u64::MAX)
+            (self.units.sizes().least(), u64::MAX)
         };
         let wanted = bytes.next_multiple_of(least);
         let mut created = Vec::new();
@@ -204,6 +205,7 @@ impl Quilt {
                     taken += unit.run.bytes;
                     created.push(unit);
                 }
+                // The rest is not needed.
                 Err(_) if taken >= bytes => break,
                 Err(refusal) => {
                     for unit in created.into_iter().rev() {

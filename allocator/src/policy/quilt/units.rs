@@ -5,35 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::driver::{DeviceAddr, Driver, DriverError, GRANULARITY, HandleKind, MemoryHandle};
+use crate::driver::{DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle};
 use crate::policy::Served;
 use crate::policy::free_runs::Run;
 use crate::policy::undo::{Step, Undo};
 
 use super::memory_of;
+use super::sizes::{PAGE, Sizes};
 
-/// Bytes of the smallest unit, and the granularity of all of them.
-pub(super) const PAGE: u64 = GRANULARITY;
-/// A unit is usually at most this fraction (1/256) of the most memory that all units ever had, so that small programs have
-/// small units. A mapping costs the same for a unit of any size, but a view can only contain whole units in its middle.
-const USUAL_PART: u64 = 256;
-/// Bytes of the largest usual unit.
-const LARGEST_USUAL: u64 = 16 << 20;
-/// Units are larger if even this fraction (1/512) of that memory is.
-const LARGE_PART: u64 = 512;
-/// And if this fraction (1/32) of what a request lacks is: a block of gigabytes is mapped again as a whole.
-const REQUEST_PART: u64 = 32;
-/// Bytes of the largest of these.
-const LARGEST_BY_NEED: u64 = 64 << 20;
-/// A program that empties its cache pays for each unit again. Its units double each time, but not more often than this.
-const MOST_DOUBLINGS: u32 = 4;
-/// While there are private pools, which keep whole units, they double less often.
-const MOST_DOUBLINGS_BESIDE_POOLS: u32 = 2;
-/// They are halved instead if more than this fraction (1/16) of its memory is free then but cannot be returned, because units
-/// are in use in part.
-const LEFT_PART: u64 = 16;
-/// Bytes of the largest unit.
-pub(super) const LARGEST: u64 = LARGEST_USUAL << MOST_DOUBLINGS;
 /// Bytes of the home range, as a multiple of the device's memory. The gaps that returned units leave are reused, but a
 /// gap may be too small for the next unit.
 const HOME_FACTOR: u64 = 2;
@@ -59,10 +38,7 @@ pub(super) struct Units {
     by_start: BTreeMap<u64, Unit>,
     /// Bytes of all units.
     bytes: u64,
-    /// The most bytes that they ever had.
-    most_bytes: u64,
-    /// How often the next units are doubled.
-    doublings: u32,
+    sizes: Sizes,
 }
 
 impl Units {
@@ -98,17 +74,8 @@ impl Units {
         self.by_start.values().copied()
     }
 
-    /// Bytes that the next units have at least, if the device has them.
-    pub(super) fn least(&self) -> u64 {
-        if self.doublings == 0 {
-            return PAGE;
-        }
-        1 << self.usual().ilog2()
-    }
-
-    /// Bytes that the next units have at most while there are private pools.
-    pub(super) fn largest_beside_pools(&self) -> u64 {
-        self.usual() << MOST_DOUBLINGS_BESIDE_POOLS
+    pub(super) fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
     /// Creates a unit of at most `bytes`, at least [`PAGE`], and maps it at home.
@@ -121,7 +88,7 @@ impl Units {
         let home = self.home(device)?;
         let memory = memory_of(device)?;
         undo.run(memory)?;
-        let mut size = self.size_of_next(bytes);
+        let mut size = self.sizes.next(bytes);
         let handle = loop {
             match memory.create(size, HandleKind::FileDescriptor) {
                 Err(DriverError::OutOfMemory) if size > PAGE => size /= 2,
@@ -150,7 +117,7 @@ impl Units {
         let unit = Unit { run, handle };
         self.by_start.insert(start, unit);
         self.bytes += size;
-        self.most_bytes = self.most_bytes.max(self.bytes);
+        self.sizes.note_bytes(self.bytes);
         Ok(unit)
     }
 
@@ -170,11 +137,7 @@ impl Units {
         if self.bytes == before {
             return;
         }
-        self.doublings = if left > self.most_bytes / LEFT_PART {
-            self.doublings.saturating_sub(1)
-        } else {
-            (self.doublings + 1).min(MOST_DOUBLINGS)
-        };
+        self.sizes.note_return(left);
     }
 
     /// Frees the home address range when `undo` runs, if no unit is left.
@@ -196,24 +159,6 @@ impl Units {
             .ok_or(DriverError::OutOfMemory)?;
         let addr = memory_of(device)?.reserve(bytes)?;
         Ok(*self.home.insert(Home { addr, bytes }))
-    }
-
-    /// Bytes of a usual unit.
-    fn usual(&self) -> u64 {
-        (self.most_bytes / USUAL_PART).clamp(PAGE, LARGEST_USUAL)
-    }
-
-    /// Bytes of the next unit, of which at most `bytes` are needed.
-    fn size_of_next(&self, bytes: u64) -> u64 {
-        let usual = self.usual() << self.doublings;
-        let share = (self.most_bytes / LARGE_PART).max(bytes / REQUEST_PART);
-        let largest = if share > LARGEST_USUAL {
-            usual.max(share.min(LARGEST_BY_NEED))
-        } else {
-            usual
-        };
-        let most = largest.min(bytes).max(PAGE);
-        1 << most.ilog2()
     }
 
     /// The lowest position with room for a unit.

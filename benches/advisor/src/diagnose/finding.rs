@@ -13,7 +13,7 @@ pub(super) const SEE_ADVISE: &str = "`coalesce advise` ranks these settings amon
 /// The same in an advice.
 const SEE_RANKING: &str = "The table of settings ranks these among others";
 
-/// A problem that a rule found. It explains; `advise` decides which settings are best.
+/// A problem that a rule found. It explains the problem. Which settings are best is the answer of `advise`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct Finding {
     /// The name of the rule.
@@ -28,7 +28,7 @@ pub struct Finding {
     pub conf: Option<String>,
     /// Bytes of memory that the problem concerns. Findings are sorted by it.
     pub bytes: u64,
-    /// The call sites responsible, largest first; may be empty.
+    /// The call sites that are responsible, the largest first. There may be none.
     pub stacks: Vec<CallSite>,
 }
 
