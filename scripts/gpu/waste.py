@@ -6,8 +6,11 @@ losses and the time of a step; then the same under a limit that PyTorch's alloca
 
 The programs are those of scripts/recordings. Ways to run them: `default` and `expandable` are
 PyTorch's own allocator, any other name is a policy of Coalesce. Without a limit each runs --rounds
-times, the ways in turn; then once with the memory that the policy reserved as the limit. --longer 5
-runs five times as many steps, for times that no start-up dominates.
+times; then once with the memory that the policy reserved as the limit. --longer 5 runs five times as
+many steps, for times that no start-up dominates.
+
+In a round without a limit the ways run at the same time, and their steps take turns: what slows the
+host down for seconds slows down each way alike. The device must have the memory for all of them.
 
 --out gets a line for each run, and runs that it has are not repeated, so a call that was
 interrupted or ran out of --minutes resumes. The tables, printed at the end, have the peak of reserved
@@ -15,12 +18,15 @@ memory, the efficiency, the time of a step relative to `default` with its 95 % i
 losses of all steps and the weights after the last are equal to the last bit, and what ended a run
 with the limit.
 
-The time of a step is the mean of the second half of the steps, each of which is the median of the
-rounds. The interval is that of pairs of rounds drawn again (bootstrap). Several of these scripts may run at
-the same time with one --lock: then one program runs at a time, while others start."""
+The time of a step is relative to the same step of `default` in the same round: the median of the
+rounds for each of the second half of the steps, and of these the mean, weighted with the seconds that
+the steps take. The interval is that of rounds drawn again (bootstrap). Several of these scripts may run
+at the same time with one --lock: then one round runs at a time, while others start."""
 
 import argparse
+import contextlib
 import csv
+import fcntl
 import json
 import os
 import random
@@ -58,68 +64,111 @@ def environment(way, library):
     return env
 
 
-def step_seconds(rounds):
-    """The mean of the second half of the steps. Each step is the median of the rounds."""
-    steps = list(map(statistics.median, zip(*rounds)))
-    return statistics.mean(steps[len(steps) // 2 :])
-
-
 def relative(own, native):
-    """The time of a step relative to `native`, and its 95 % interval."""
-    pairs = list(zip(own, native))
+    """The time of a step relative to `native`, and its 95 % interval. Both are lists of rounds."""
+    half = len(native[0]) // 2
+    seconds = [statistics.median(step) for step in zip(*native)][half:]
+    ratios = [[o / n for o, n in zip(*steps)][half:] for steps in zip(own, native)]
     drawn = random.Random(0)
 
-    def ratio(pairs):
-        own, native = zip(*pairs)
-        return step_seconds(own) / step_seconds(native)
+    def mean(ratios):
+        steps = map(statistics.median, zip(*ratios))
+        return sum(ratio * weight for ratio, weight in zip(steps, seconds)) / sum(seconds)
 
-    ratios = sorted(ratio(drawn.choices(pairs, k=len(pairs))) for _ in range(1000))
-    return ratio(pairs), ratios[25], ratios[974]
+    means = sorted(mean(drawn.choices(ratios, k=len(ratios))) for _ in range(1000))
+    return mean(ratios), means[25], means[974]
 
 
-def run(row, options, ranks):
-    """Adds the figures of a run, those of rank 0, to its row."""
-    command = [sys.executable, ROOT / "scripts/recordings/one.py", row["program"], "--steps"]
-    command += ["--coalesce"] * (row["way"] not in NATIVE)
-    command += ["--limit", row["limit"]] if row["limit"] else []
-    lock = ["--lock", options.lock] if options.lock else []
-    env = environment(row["way"], options.library)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
-        processes = []
-        for rank, figures in enumerate(paths):
+def waits(turns):
+    """Whether the process at the other end of the socket waits for its turn. Otherwise it has ended."""
+    try:
+        return turns.recv(1) == b"."
+    except ConnectionError:
+        return False
+
+
+class Run:
+    """A program run one way, in a process for each rank."""
+
+    def __init__(self, row, options, ranks, folder):
+        self.row = row
+        command = [sys.executable, ROOT / "scripts/recordings/one.py", row["program"], "--steps"]
+        command += ["--coalesce"] * (row["way"] not in NATIVE)
+        command += ["--limit", row["limit"]] if row["limit"] else []
+        env = environment(row["way"], options.library)
+        self.figures = [Path(folder) / f"{row['way']}{rank}.json" for rank in range(ranks)]
+        self.processes, self.turns = [], []
+        for rank, figures in enumerate(self.figures):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
-            log = open(figures.with_suffix(".log"), "w+")
-            processes.append(
-                subprocess.Popen(
-                    # The other ranks wait for the first.
-                    list(map(str, [*command, "--figures", figures, *(lock if rank == 0 else [])])),
-                    env={**env, **own} if ranks > 1 else env,
-                    stdout=log,
-                    stderr=log,
+            turns, of_process = socket.socketpair()
+            turns.settimeout(options.timeout)
+            number = of_process.fileno()
+            with open(figures.with_suffix(".log"), "w") as log, of_process:
+                self.processes.append(
+                    subprocess.Popen(
+                        list(map(str, [*command, "--figures", figures, "--turns", number])),
+                        env={**env, **own} if ranks > 1 else env,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[number],
+                    )
                 )
-            )
-        try:
-            for process in processes:
-                process.wait(options.timeout)
-        finally:
-            for process in processes:
-                process.kill()
-        for figures in paths:
+            self.turns.append(turns)
+
+    def waits(self):
+        """Returns once all its processes wait for their turn or have ended: whether any of them waits."""
+        self.turns = [turns for turns in self.turns if waits(turns)]
+        return bool(self.turns)
+
+    def take_turn(self):
+        for turns in self.turns:
+            with contextlib.suppress(ConnectionError):
+                turns.send(b".")
+
+    def result(self):
+        """The row with the figures of rank 0."""
+        for process, figures in zip(self.processes, self.figures):
+            status = process.wait()
             if not figures.exists():
-                raise RuntimeError(figures.with_suffix(".log").read_text()[-1500:])
-        report = json.loads(paths[0].read_text())
-    device = max(report["devices"].values(), key=lambda it: it["peak_reserved_bytes"])
-    return {
-        **row,
-        "requested": device["peak_requested_bytes"],
-        "reserved": device["peak_reserved_bytes"],
-        "retries": device["retries"],
-        "seconds": ";".join(f"{it:.6f}" for it in report["seconds"]),
-        "losses": ";".join(float(loss).hex() for loss in report["losses"]),
-        "weights": report["weights"],
-        "ended_by": report["ended_by"] or "",
-    }
+                log = figures.with_suffix(".log").read_text()[-1500:]
+                raise RuntimeError(f"exit status {status}\n{log}")
+        report = json.loads(self.figures[0].read_text())
+        device = max(report["devices"].values(), key=lambda it: it["peak_reserved_bytes"])
+        return {
+            **self.row,
+            "requested": device["peak_requested_bytes"],
+            "reserved": device["peak_reserved_bytes"],
+            "retries": device["retries"],
+            "seconds": ";".join(f"{it:.6f}" for it in report["seconds"]),
+            "losses": ";".join(float(loss).hex() for loss in report["losses"]),
+            "weights": report["weights"],
+            "ended_by": report["ended_by"] or "",
+        }
+
+    def end(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def run(rows, options, ranks):
+    """Runs the rows at the same time, a step of each in turn, and returns them with their figures."""
+    runs = []
+    with tempfile.TemporaryDirectory() as folder, open(options.lock or f"{folder}/lock", "w") as lock:
+        try:
+            for row in rows:
+                runs.append(Run(row, options, ranks, folder))
+            going = [it for it in runs if it.waits()]
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            while going:
+                for it in list(going):
+                    it.take_turn()
+                    if not it.waits():
+                        going.remove(it)
+            return [it.result() for it in runs]
+        finally:
+            for it in runs:
+                it.end()
 
 
 def read(path):
@@ -132,8 +181,8 @@ def read(path):
 def unlimited(options):
     for number in range(options.rounds):
         for program in options.programs:
-            for way in options.ways[:: 1 if number % 2 == 0 else -1]:
-                yield {"program": program, "way": way, "limit": "", "round": str(number)}
+            row = {"program": program, "limit": "", "round": str(number)}
+            yield [{**row, "way": way} for way in options.ways[:: 1 if number % 2 == 0 else -1]]
 
 
 def limited(options, runs):
@@ -142,11 +191,11 @@ def limited(options, runs):
         of_policy = [it for it in runs if (it["program"], it["way"]) == (program, policy)]
         peaks = [int(it["reserved"]) for it in of_policy if not it["limit"]]
         for way in options.ways if peaks else ():
-            yield {"program": program, "way": way, "limit": str(max(peaks)), "round": "0"}
+            yield [{"program": program, "way": way, "limit": str(max(peaks)), "round": "0"}]
 
 
-def perform(rows, options, deadline, programs):
-    """Runs the rows that the table lacks. Returns whether all were run."""
+def perform(rounds, options, deadline, programs):
+    """Runs of each round the rows that the table lacks. Returns whether all were run."""
     done = {tuple(it[key] for key in KEY) for it in read(options.out)}
     is_new = not options.out.exists()
     complete = True
@@ -154,17 +203,18 @@ def perform(rows, options, deadline, programs):
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if is_new:
             table.writeheader()
-        for row in rows:
-            if tuple(row.values()) in done:
+        for rows in rounds:
+            rows = [row for row in rows if tuple(row[key] for key in KEY) not in done]
+            if not rows:
                 continue
             if time.monotonic() > deadline:
                 return False
-            what = " ".join(value for value in row.values() if value)
+            what = " ".join([rows[0]["program"], *(row["way"] for row in rows), rows[0]["round"]])
             try:
-                table.writerow(run(row, options, programs[row["program"]].ranks))
+                table.writerows(run(rows, options, programs[rows[0]["program"]].ranks))
                 file.flush()
                 print(what, flush=True)
-            except (RuntimeError, subprocess.TimeoutExpired) as problem:
+            except (RuntimeError, TimeoutError) as problem:
                 complete = False
                 print(f"{what}: FAILED, {problem}", flush=True)
     return complete
@@ -222,8 +272,8 @@ def main():
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9, help="starts nothing after these (9)")
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for a run (120)")
-    parser.add_argument("--lock", help="a file; one program runs at a time")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for a step (120)")
+    parser.add_argument("--lock", help="a file; one round runs at a time")
     parser.add_argument("--unlimited", action="store_true", help="no runs with a limit")
     parser.add_argument("--longer", type=int, default=1, help="times as many steps (1)")
     options = parser.parse_args()

@@ -1,16 +1,17 @@
 """Runs one program, in one process for each of its ranks; record.py and gpu/waste.py start it.
 
     one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES] [--coalesce]
-           [--steps] [--lock FILE]
+           [--steps] [--turns SOCKET]
 
 The environment has PYTORCH_CUDA_ALLOC_CONF, or COALESCE_TORCH_ALLOC for --coalesce, which runs the
 program on our allocator. Writes the figures of each device that the program used, also if it runs
 out of memory; with --steps also the loss of each backward pass, the seconds between steps of
-optimizers, each of which then waits for the device, and a hash of the weights at the end.
+optimizers, each of which then waits for the device, and a hash of the weights at the end. With
+--turns, a number of an open socket, the program and each step wait until a byte comes from it, and a
+byte is sent when they may be waited for.
 STEPS_TIMES=N makes the training programs N times as long."""
 
 import argparse
-import fcntl
 import hashlib
 import importlib
 import json
@@ -39,11 +40,15 @@ FIGURES = {
 
 
 class Steps:
-    """The losses and the times of a program's steps, and the weights after the last."""
+    """The losses and the seconds of a program's steps, and the weights after the last. `wait_for_turn`
+    is called before the first step and after each, and its time is no step's."""
 
-    def __init__(self):
-        self.losses, self.times = [], [time.perf_counter()]
+    def __init__(self, wait_for_turn):
+        self.losses, self.seconds = [], []
         self.optimizer = None
+        self.wait_for_turn = wait_for_turn
+        wait_for_turn()
+        self.start = time.perf_counter()
         backward = torch.Tensor.backward
 
         def noted(loss, *args, **named):
@@ -57,12 +62,12 @@ class Steps:
     def end(self, optimizer, *_):
         torch.cuda.synchronize()
         self.optimizer = optimizer
-        self.times.append(time.perf_counter())
+        self.seconds.append(time.perf_counter() - self.start)
+        self.wait_for_turn()
+        self.start = time.perf_counter()
 
     def report(self):
-        pairs = zip(self.times, self.times[1:])
-        seconds = [after - before for before, after in pairs]
-        return {"losses": self.losses, "seconds": seconds, "weights": self.weights()}
+        return {"losses": self.losses, "seconds": self.seconds, "weights": self.weights()}
 
     def weights(self):
         """Needs no memory of the device."""
@@ -74,6 +79,13 @@ class Steps:
         return digest.hexdigest()[:16]
 
 
+def wait_for_turn(turns):
+    """Tells the other end of the socket `turns` that this process waits, and waits for its answer."""
+    if turns is not None:
+        os.write(turns, b".")
+        os.read(turns, 1)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
@@ -82,7 +94,7 @@ def main():
     parser.add_argument("--limit", type=int)
     parser.add_argument("--coalesce", action="store_true")
     parser.add_argument("--steps", action="store_true")
-    parser.add_argument("--lock", help="a file; of the processes that name it one runs its program at a time")
+    parser.add_argument("--turns", type=int, help="a socket; steps wait for a byte from it")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.coalesce:
@@ -93,10 +105,6 @@ def main():
     program = load()[options.name]
     for name in program.needs:
         importlib.import_module(name)
-    if options.lock:
-        # Kept until the process ends. Others start meanwhile, which takes longer than many a program.
-        lock = open(options.lock, "w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
     if options.snapshot:
         torch.cuda.memory._record_memory_history(context=None, max_entries=10_000_000)
     if options.limit:
@@ -113,7 +121,8 @@ def main():
         # Otherwise sums in another order give other losses, with any allocator.
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
-        steps = Steps()
+        torch.cuda.init()
+        steps = Steps(lambda: wait_for_turn(options.turns))
     try:
         program.run()
     except torch.OutOfMemoryError as error:
