@@ -91,21 +91,19 @@ impl DeviceStats {
     /// and figures of settings are those of `self`.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        let mut by_pool = self.reserved_bytes_by_private_pools.clone();
-        by_pool.extend(other.reserved_bytes_by_private_pools.clone());
-        Self {
-            allocation: self.allocation.and(&other.allocation),
-            segment: self.segment.and(&other.segment),
-            inactive_split: self.inactive_split.and(&other.inactive_split),
-            allocated_bytes: self.allocated_bytes.and(&other.allocated_bytes),
-            reserved_bytes: self.reserved_bytes.and(&other.reserved_bytes),
-            inactive_split_bytes: self.inactive_split_bytes.and(&other.inactive_split_bytes),
-            requested_bytes: self.requested_bytes.and(&other.requested_bytes),
-            num_device_alloc: self.num_device_alloc + other.num_device_alloc,
-            num_device_free: self.num_device_free + other.num_device_free,
-            reserved_bytes_by_private_pools: by_pool,
-            ..self.clone()
+        let (mut sum, mut other) = (self.clone(), other.clone());
+        let by_pool = std::mem::take(&mut other.reserved_bytes_by_private_pools);
+        // Otherwise the peak of active blocks is 0 where none ever waited.
+        sum.note_active_peaks();
+        other.note_active_peaks();
+        // Without pools, `other` has the figures of the device alone, which come first.
+        for (own, other) in sum.arrays_mut().zip(other.arrays_mut()) {
+            *own = own.and(other);
         }
+        sum.reserved_bytes_by_private_pools.extend(by_pool);
+        sum.num_device_alloc += other.num_device_alloc;
+        sum.num_device_free += other.num_device_free;
+        sum
     }
 
     /// Blocks that are allocated, or freed but still waiting for a stream.
@@ -290,6 +288,8 @@ impl DeviceStats {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -332,6 +332,34 @@ mod tests {
             ("0_2.small_pool.peak", 1),
         ];
         assert_eq!(Vec::from_iter(keys), expected);
+    }
+
+    /// Statistics with other figures for each other `first`.
+    fn starting_at(first: i64) -> DeviceStats {
+        let mut stats = DeviceStats::default();
+        stats.num_device_alloc = first;
+        stats.num_device_free = first + 1;
+        let pools = &mut stats.reserved_bytes_by_private_pools;
+        pools.entry(MempoolId(0, first.unsigned_abs())).or_default();
+        for (amount, array) in (first.unsigned_abs()..).zip(stats.arrays_mut()) {
+            array.increase(PoolKind::Small, 3 * amount);
+            array.increase(PoolKind::Large, 7 * amount);
+            array.decrease(PoolKind::Large, 2 * amount);
+        }
+        stats
+    }
+
+    #[test]
+    fn figures_of_two_allocators_are_added() {
+        let (one, other) = (starting_at(100), starting_at(3000));
+        let by_key = |stats: DeviceStats| BTreeMap::from_iter(stats.flatten(v2(15)));
+        let sums = by_key(one.and(&other));
+        let [one, other] = [one, other].map(by_key);
+        assert_eq!(sums.len(), 147, "those of the device and of two pools");
+        for (key, sum) in sums {
+            let of = |stats: &BTreeMap<_, i64>| stats.get(&key).copied().unwrap_or(0);
+            assert_eq!(sum, of(&one) + of(&other), "{key}");
+        }
     }
 
     /// A count of the straightforward kind: every figure kept separately.

@@ -48,7 +48,9 @@ def _build_libraries():
     # Other systems have no ELF linker.
     if sys.platform != "linux":
         return
-    packages = ["--package", "coalesce-torch", "--package", "coalesce-simcuda"]
+    # The program, too, which maturin would build after them: alone, the libraries enable fewer features of the crates
+    # that they share with it, so that these would be built twice.
+    packages = [f"--package=coalesce-{name}" for name in ("torch", "simcuda", "gpu")]
     _cargo("build", "--release", "--locked", *packages)
     metadata = json.loads(_cargo("metadata", "--format-version", "1", "--no-deps", "--locked"))
     built = Path(metadata["target_directory"], "release")

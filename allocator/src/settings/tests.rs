@@ -32,6 +32,19 @@ fn the_table_says_where_settings_are_applied() {
 }
 
 #[test]
+fn what_was_read_can_be_asked_for() {
+    let conf = "roundup_power2_divisions:[256:1,512:2,>:8],graph_capture_record_stream_reuse:True";
+    let settings = Settings::from_conf(conf).unwrap();
+    assert_eq!(settings.source(), conf);
+    assert!(settings.graph_capture_record_stream_reuse());
+    // Of 256 MiB, 512 MiB and 1 GiB.
+    assert_eq!(settings.roundup().divisions()[8..11], [1, 2, 8]);
+    let settings = Settings::default();
+    assert!(!settings.graph_capture_record_stream_reuse());
+    assert_eq!(settings.roundup().divisions(), &[0; 16]);
+}
+
+#[test]
 fn settings_strings_are_split_at_top_level_commas() {
     let conf = "a:[1:2,3:4], b:1,,c,d:[[1],2],e:]1,f";
     let expected = [

@@ -37,6 +37,8 @@ fn releases_that_decide_alike() {
         (11, 11, true),
         (10, 11, false),
         (11, 12, false),
+        (13, 14, true),
+        (14, 15, false),
     ] {
         assert_eq!(decide_alike(v2(one), v2(other)), alike, "2.{one} 2.{other}");
         assert_eq!(decide_alike(v2(other), v2(one)), alike);

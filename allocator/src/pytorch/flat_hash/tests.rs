@@ -55,6 +55,22 @@ fn a_reset_table_behaves_like_a_new_one() {
     }
 }
 
+#[test]
+fn a_cleared_table_is_empty_and_keeps_its_size() {
+    let [mut cleared, mut emptied] = [FlatHashMap::default(), FlatHashMap::default()];
+    for map in [&mut cleared, &mut emptied] {
+        (0..100).for_each(|key: u64| map.insert(key * 0x1000, ()));
+    }
+    cleared.clear();
+    (0..100).for_each(|key: u64| emptied.remove(key * 0x1000));
+    assert!(cleared.is_empty());
+    assert_eq!(cleared.get(0x1000), None);
+    for map in [&mut cleared, &mut emptied] {
+        (0..4).for_each(|key: u64| map.insert(key * 0x1000, ()));
+    }
+    assert!(cleared.keys().eq(emptied.keys()));
+}
+
 /// Keys whose hashes are the numbers from `first` on.
 fn keys_with_hashes_from(first: u64) -> impl Iterator<Item = u64> {
     let inverse = inverse();
