@@ -336,9 +336,11 @@ mod tests {
 
     /// Statistics with other figures for each other `first`.
     fn starting_at(first: i64) -> DeviceStats {
-        let mut stats = DeviceStats::default();
-        stats.num_device_alloc = first;
-        stats.num_device_free = first + 1;
+        let mut stats = DeviceStats {
+            num_device_alloc: first,
+            num_device_free: first + 1,
+            ..DeviceStats::default()
+        };
         let pools = &mut stats.reserved_bytes_by_private_pools;
         pools.entry(MempoolId(0, first.unsigned_abs())).or_default();
         for (amount, array) in (first.unsigned_abs()..).zip(stats.arrays_mut()) {

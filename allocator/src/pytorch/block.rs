@@ -89,14 +89,13 @@ impl Block {
         self.addr.offset(self.size)
     }
 
-    /// Creates an idle, unlinked block for a part of this block.
+    /// Creates an idle, unlinked block for a part of this block. Its rank is left to the caller.
     pub(super) fn part(&self, addr: DeviceAddr, size: u64) -> Self {
         Self {
             state: match self.state {
                 State::Unmapped => State::Unmapped,
                 _ => State::Free,
             },
-            rank: self.rank,
             ..Self::whole_segment(addr, size, self.shelf, self.kind, self.segment)
         }
     }

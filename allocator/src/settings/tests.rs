@@ -33,14 +33,17 @@ fn the_table_says_where_settings_are_applied() {
 
 #[test]
 fn what_was_read_can_be_asked_for() {
-    let conf = "roundup_power2_divisions:[256:1,512:2,>:8],graph_capture_record_stream_reuse:True";
+    let conf = "roundup_power2_divisions:[256:1,512:2,>:8],graph_capture_record_stream_reuse:True,\
+                max_split_size_mb:64";
     let settings = Settings::from_conf(conf).unwrap();
     assert_eq!(settings.source(), conf);
     assert!(settings.graph_capture_record_stream_reuse());
+    assert_eq!(settings.max_split_size(), Some(64 << 20));
     // Of 256 MiB, 512 MiB and 1 GiB.
     assert_eq!(settings.roundup().divisions()[8..11], [1, 2, 8]);
     let settings = Settings::default();
     assert!(!settings.graph_capture_record_stream_reuse());
+    assert_eq!(settings.max_split_size(), None);
     assert_eq!(settings.roundup().divisions(), &[0; 16]);
 }
 

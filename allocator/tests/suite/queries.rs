@@ -54,6 +54,20 @@ fn a_listener_hears_of_each_request() {
 }
 
 #[test]
+fn streams_are_directed_to_a_pool_while_it_records() {
+    const POOL: MempoolId = MempoolId(0, 7);
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    let directed =
+        |allocator: &Allocator| [0, 1].map(|stream| allocator.is_directed(StreamId::nth(stream)));
+    assert_eq!(directed(&allocator), [false, false]);
+    let second = Box::new(|stream| stream == StreamId::nth(1));
+    allocator.begin_allocate_to_pool(POOL, second).unwrap();
+    assert_eq!(directed(&allocator), [false, true]);
+    allocator.end_allocate_to_pool(POOL).unwrap();
+    assert_eq!(directed(&allocator), [false, false]);
+}
+
+#[test]
 fn debug_output_tells_who_listens_and_where_pools_get_their_memory() {
     const POOL: MempoolId = MempoolId(0, 7);
     let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
