@@ -10,7 +10,8 @@ times; then once with the memory that the policy reserved as the limit. --longer
 many steps, for times that no start-up dominates.
 
 In a round without a limit the ways run at the same time, and their steps take turns: what slows the
-host down for seconds slows down each way alike. The device must have the memory for all of them.
+host down for seconds slows down each way alike. Bind the script to two cores (taskset), so that they
+also run on the same ones. The device must have the memory for all of them.
 
 --out gets a line for each run, and runs that it has are not repeated, so a call that was
 interrupted or ran out of --minutes resumes. The tables, printed at the end, have the peak of reserved

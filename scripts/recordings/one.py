@@ -7,8 +7,8 @@ The environment has PYTORCH_CUDA_ALLOC_CONF, or COALESCE_TORCH_ALLOC for --coale
 program on our allocator. Writes the figures of each device that the program used, also if it runs
 out of memory; with --steps also the loss of each backward pass, the seconds between steps of
 optimizers, each of which then waits for the device, and a hash of the weights at the end. With
---turns, a number of an open socket, the program and each step wait until a byte comes from it, and a
-byte is sent when they may be waited for.
+--turns, the number of an open socket, it sends a byte before the program and after each step, and
+goes on when a byte comes back.
 STEPS_TIMES=N makes the training programs N times as long."""
 
 import argparse

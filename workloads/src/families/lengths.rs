@@ -38,7 +38,7 @@ pub enum Lengths {
     },
     /// These lengths, repeated.
     List(Vec<u64>),
-    /// Always the same; written as a number.
+    /// The same length each time, written as a number.
     #[serde(untagged)]
     Fixed(u64),
 }

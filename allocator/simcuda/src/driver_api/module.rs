@@ -60,8 +60,8 @@ fn ensure_launchable(grid: [u32; 3], block: [u32; 3]) -> Outcome {
     }
 }
 
-/// The text of an image, if it is PTX: it ends with a null byte. What is compiled begins with bytes that no
-/// text has, be it a binary for one architecture or several together.
+/// The text of an image, if it is PTX: it ends with a null byte. A binary, for one architecture or for several,
+/// begins with bytes that no text has.
 pub(crate) fn text_of(image: In<u8>) -> Outcome<Option<String>> {
     if begins_as_text([image.get()?, image.at(1).get()?]) {
         image.text().map(|text| Some(text.to_owned()))

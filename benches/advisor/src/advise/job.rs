@@ -266,7 +266,7 @@ fn caveats(ranks: &[Advice], unfinished: usize) -> Vec<String> {
     caveats
 }
 
-/// The verb for a number of ranks.
+/// The verb that agrees with a number of ranks.
 fn agreeing(ranks: usize) -> &'static str {
     match ranks {
         1 => "does",
