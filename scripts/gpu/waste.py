@@ -19,10 +19,12 @@ memory, the efficiency, the time of a step relative to `default` with its 95 % i
 losses of all steps and the weights after the last are equal to the last bit, and what ended a run
 with the limit.
 
-The time of a step is relative to the same step of `default` in the same round: the median of the
-rounds for each of the second half of the steps, and of these the mean, weighted with the seconds that
-the steps take. The interval is that of rounds drawn again (bootstrap). Several of these scripts may run
-at the same time with one --lock: then one round runs at a time, while others start."""
+The time of a step is divided by the time that `default` took for the same step in the same round. For
+each step, this ratio's median over the rounds counts. The table has the mean of these medians over the
+second half of the steps, weighted by the steps' seconds, and a bootstrap interval over the rounds.
+
+Several of these scripts may run at the same time with one --lock. Then one round runs at a time, while
+others start."""
 
 import argparse
 import contextlib
@@ -80,8 +82,9 @@ def relative(own, native):
     return mean(ratios), means[25], means[974]
 
 
-def waits(turns):
-    """Whether the process at the other end of the socket waits for its turn. Otherwise it has ended."""
+def is_waiting(turns):
+    """Blocks until the process at the other end of the socket waits for its turn or ends. Returns False
+    if it has ended."""
     try:
         return turns.recv(1) == b"."
     except ConnectionError:
@@ -117,8 +120,8 @@ class Run:
             self.turns.append(turns)
 
     def waits(self):
-        """Returns once all its processes wait for their turn or have ended: whether any of them waits."""
-        self.turns = [turns for turns in self.turns if waits(turns)]
+        """Blocks until each process waits for its turn or has ended. Returns whether any waits."""
+        self.turns = [turns for turns in self.turns if is_waiting(turns)]
         return bool(self.turns)
 
     def take_turn(self):

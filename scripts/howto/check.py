@@ -149,7 +149,7 @@ def programs(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(folder).name == "deps" and "." not in name]
 
 
-# The commands run few tests. Without optimization these take longer, but less than is saved in building the packages.
+# The commands run few tests, so optimizing the packages would take longer than it saves.
 NOT_OPTIMIZED = [
     f"--config=profile.dev.package.coalesce-{package}.opt-level=0"
     for package in ("alloc", "bench", "workloads")

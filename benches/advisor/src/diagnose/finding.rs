@@ -28,7 +28,7 @@ pub struct Finding {
     pub conf: Option<String>,
     /// Bytes of memory that the problem concerns. Findings are sorted by it.
     pub bytes: u64,
-    /// The call sites that are responsible, the largest first. There may be none.
+    /// The call sites that cause it, the largest first. May be empty.
     pub stacks: Vec<CallSite>,
 }
 
