@@ -178,8 +178,7 @@ impl FreeRuns {
 
     /// The free parts of a run, by position.
     pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Run> {
-        let first = count_at_start(&self.list, |free| free.end() <= run.start);
-        let overlapping = self.list[first..]
+        let overlapping = self.list[self.first_reaching(run.start)..]
             .iter()
             .take_while(move |free| free.start < run.end());
         overlapping.map(move |free| {
@@ -188,18 +187,33 @@ impl FreeRuns {
         })
     }
 
-    /// Bytes at the start of a run that are free.
-    pub(super) fn free_start(&self, run: Run) -> u64 {
-        let first = self.within(run).next();
-        let at_start = first.filter(|free| free.start == run.start);
-        at_start.map_or(0, |free| free.bytes)
+    /// Bytes at the start of a run that are free, and at its end.
+    pub(super) fn free_ends(&self, run: Run) -> (u64, u64) {
+        let mut within = self.within(run);
+        let Some(first) = within.next() else {
+            return (0, 0);
+        };
+        let last = within.last().unwrap_or(first);
+        let at_start = Some(first).filter(|free| free.start == run.start);
+        let at_end = Some(last).filter(|free| free.end() == run.end());
+        let bytes = |free: Option<Run>| free.map_or(0, |free| free.bytes);
+        (bytes(at_start), bytes(at_end))
     }
 
-    /// Bytes at the end of a run that are free.
-    pub(super) fn free_end(&self, run: Run) -> u64 {
-        let last = self.within(run).last();
-        let at_end = last.filter(|free| free.end() == run.end());
-        at_end.map_or(0, |free| free.bytes)
+    /// The index of the first free run that ends after a position.
+    fn first_reaching(&self, position: u64) -> usize {
+        let ends_after = |index: usize| {
+            self.list
+                .get(index)
+                .is_none_or(|free| free.end() > position)
+        };
+        let is_first = |&index: &usize| ends_after(index) && (index == 0 || !ends_after(index - 1));
+        let found = self.found.get();
+        let near = [found, found + 1].into_iter().find(is_first);
+        let first =
+            near.unwrap_or_else(|| count_at_start(&self.list, |free| free.end() <= position));
+        self.found.set(first);
+        first
     }
 
     fn index_around(&self, run: Run) -> Option<usize> {
@@ -273,7 +287,11 @@ mod tests {
                 prop_assert_eq!(free.iter().collect::<Vec<_>>(), runs(&map));
                 let cut = map[start as usize..run.end() as usize].iter().copied();
                 let cut: Vec<bool> = std::iter::repeat_n(false, start as usize).chain(cut).collect();
-                prop_assert_eq!(free.within(run).collect::<Vec<_>>(), runs(&cut));
+                let cut = runs(&cut);
+                let at_start: u64 = cut.iter().filter(|part| part.start == run.start).map(|part| part.bytes).sum();
+                let at_end: u64 = cut.iter().filter(|part| part.end() == run.end()).map(|part| part.bytes).sum();
+                prop_assert_eq!(free.free_ends(run), (at_start, at_end));
+                prop_assert_eq!(free.within(run).collect::<Vec<_>>(), cut);
                 let fitting = runs(&map).into_iter().filter(|run| run.bytes >= bytes);
                 let smallest = fitting.min_by_key(|run| (run.bytes, run.start));
                 prop_assert_eq!(free.smallest(bytes), smallest);

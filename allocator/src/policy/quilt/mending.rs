@@ -11,7 +11,7 @@ use super::Quilt;
 use super::spare::{Spare, Supply};
 use super::stitch::Pieces;
 use super::units::Unit;
-use super::views::{Place, View};
+use super::views::{Place, View, ViewId};
 
 /// The most views that are looked at, those used last.
 const CANDIDATES: usize = 16;
@@ -81,7 +81,7 @@ impl<'a> Plan<'a> {
     fn keep(&mut self, unit: Unit, free: &FreeRuns) -> bool {
         let size = unit.run.bytes;
         let is_first = self.units.is_empty() && self.hole == 0;
-        let (starts, ends) = (free.free_start(unit.run), free.free_end(unit.run));
+        let (starts, ends) = free.free_ends(unit.run);
         if is_first {
             if ends == 0 {
                 return false;
@@ -171,24 +171,45 @@ impl Quilt {
         if most < WORTHWHILE || self.is_restricted() {
             return Ok(None);
         }
-        let (supply, free) = (Supply::of(pieces, &self.units), &self.pools.space().free);
-        let views = self.views.changeable().into_iter().take(CANDIDATES);
-        let plan = |view| Plan::of(view, &supply, free, bytes, most);
-        let plans = views.filter_map(|(id, view)| Some((id, plan(view)?)));
-        let mut plans: Vec<_> = plans.collect();
-        plans.sort_by_key(|(id, plan)| (plan.calls(), *id));
+        let supply = Supply::of(pieces, &self.units);
+        let mut candidates: Vec<ViewId> = self.views.changeable().collect();
+        candidates.truncate(CANDIDATES);
         let mut mended = None;
-        for (id, plan) in plans {
+        while let Some((id, plan)) = self.best_plan(&candidates, &supply, bytes, most) {
             let marks = self.views.get(id).map_or(&[][..], View::marks);
             if plan.removed == 0 || self.streams.all_known_over(device, marks)? {
                 self.views.change(device, &mut self.undo, id, plan.units)?;
                 mended = Some(Place::View(id, plan.offset));
                 break;
             }
+            candidates.retain(|&other| other != id);
         }
         // Later requests query these events to find out whether the work on a view that is unused now is complete.
         self.streams.record_all(device);
         Ok(mended)
+    }
+
+    /// The plan with the fewest calls, if these are fewer than `most`. Of equal plans, that of the view with the least
+    /// identifier.
+    fn best_plan<'a>(
+        &self,
+        candidates: &[ViewId],
+        supply: &'a Supply,
+        bytes: u64,
+        most: usize,
+    ) -> Option<(ViewId, Plan<'a>)> {
+        let free = &self.pools.space().free;
+        let mut best: Option<(ViewId, Plan)> = None;
+        for &id in candidates {
+            let most = match &best {
+                Some((of, plan)) => plan.calls() + usize::from(id < *of),
+                None => most,
+            };
+            let view = self.views.get(id);
+            let plan = view.and_then(|view| Plan::of(view, supply, free, bytes, most));
+            best = plan.map(|plan| (id, plan)).or(best);
+        }
+        best
     }
 }
 

@@ -1,7 +1,6 @@
 //! *Views*: address ranges in which units are mapped again, in another order.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use crate::driver::{DeviceAddr, Driver};
 use crate::mempool::MempoolId;
@@ -86,8 +85,8 @@ impl View {
             bytes: self.room,
         });
         let mut leaving = Undo::default();
-        for (&offset, &unit) in &before {
-            let stays = after.get(&offset) == Some(&unit);
+        for &(offset, unit) in &before {
+            let stays = has(&after, offset, unit);
             let steps = if stays { &mut made } else { &mut leaving };
             steps.push(Step::Unmap {
                 addr: self.addr(offset),
@@ -99,8 +98,8 @@ impl View {
             return Err(undo.take_back(memory, made, error).into());
         }
         let mut added: Vec<Run> = Vec::new();
-        for (&offset, &unit) in &after {
-            if before.get(&offset) == Some(&unit) {
+        for &(offset, unit) in &after {
+            if has(&before, offset, unit) {
                 continue;
             }
             let (addr, bytes) = (self.addr(offset), unit.run.bytes);
@@ -189,8 +188,14 @@ impl View {
     }
 }
 
-/// The offsets of units that lie one behind the other.
-fn placed(units: &[Unit]) -> BTreeMap<u64, Unit> {
+/// Whether a unit lies at this offset.
+fn has(placed: &[(u64, Unit)], offset: u64, unit: Unit) -> bool {
+    let found = placed.binary_search_by_key(&offset, |&(offset, _)| offset);
+    found.is_ok_and(|index| placed[index].1 == unit)
+}
+
+/// Units that lie one behind the other, with their offsets.
+fn placed(units: &[Unit]) -> Vec<(u64, Unit)> {
     let mut offset = 0;
     let place = |&unit: &Unit| {
         let at = offset;
@@ -350,11 +355,13 @@ impl Views {
     }
 
     /// The views that can be changed, those used last first.
-    pub(super) fn changeable(&self) -> Vec<(ViewId, &View)> {
+    pub(super) fn changeable(&self) -> impl Iterator<Item = ViewId> {
         let changeable = self.iter().filter(|(_, view)| view.is_changeable());
-        let mut changeable: Vec<_> = changeable.collect();
-        changeable.sort_unstable_by_key(|&(id, view)| (Reverse(view.used), id));
-        changeable
+        let mut changeable: Vec<_> = changeable
+            .map(|(id, view)| (Reverse(view.used), id))
+            .collect();
+        changeable.sort_unstable();
+        changeable.into_iter().map(|(_, id)| id)
     }
 
     /// Removes the least recently used view without blocks that no graph uses.
