@@ -125,7 +125,7 @@ class Package:
         return None
 
     def home(self, path: str, seen: frozenset[str] = frozenset()) -> str | None:
-        """The module whose file defines what a path from the root names."""
+        """The module whose file defines the item of this path, which starts at the root."""
         if path in seen:
             return None
         seen = seen | {path}

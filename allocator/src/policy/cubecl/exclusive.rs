@@ -51,7 +51,7 @@ struct Bucket {
     max_size: u64,
     /// Minimum number of requests between two counts.
     period: u64,
-    /// Requests before the last count.
+    /// How many requests came before the last count.
     counted_at: u64,
     /// Average bytes of a request.
     average: f64,

@@ -17,7 +17,7 @@ use crate::conf::VARIABLE;
 const MIB: u64 = 1 << 20;
 /// A request of this size panics.
 const DISASTER: u64 = 66 * MIB;
-/// To reserve addresses for a view of this size panics. A view has twice as many as it maps.
+/// Reserving addresses for a view of this size panics. A view reserves twice as many as it maps.
 const VIEW_DISASTER: u64 = 34 * MIB;
 
 #[derive(Debug)]

@@ -12,9 +12,9 @@
 //! memory held accepts what it costs: these conditions do not apply then.
 //!
 //! **A setting that never returns memory to the device** while the program runs is preferred: it completes on every device
-//! that is as large as what it holds, and the advice is the one that holds least. Where each setting returns memory, because
-//! the device is too small for more, the advice is the one that needs the smallest device, which leaves most room for the
-//! next run to differ.
+//! that is as large as what it holds, and the advice is the one that holds least. If the device is so small that each
+//! setting returns memory, the advice is the one that needs the smallest device: it leaves the most room for a next run that
+//! needs more.
 //!
 //! **Small differences do not decide.** A recording is one run, and the next one differs. Among settings within
 //! [`NEAR`] of the best, these are preferred, one after another:

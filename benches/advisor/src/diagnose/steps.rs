@@ -162,7 +162,7 @@ fn between(bounds: &[u64]) -> Vec<Range<u64>> {
     pairs.map(|(&start, &end)| start..end).collect()
 }
 
-/// The events of the marks with increasing numbers; of several names, the one with most marks.
+/// The events of the marks whose numbers increase. If the marks of several names do, those of the name with most marks count.
 fn numbered(log: &Log) -> Option<Vec<u64>> {
     let mut by_name: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for Mark { event, tag } in &log.marks {

@@ -92,7 +92,7 @@ fn recorded(entry: &str) -> TraceEntry {
     }
 }
 
-/// Records what a program requests and frees, at the number of the entry as its time, with stacks, notes and annotations.
+/// Records a program's requests and frees with stacks, notes and annotations. The time of each is the number of its entry.
 fn record(lines: &[&str], recording: &mut Recording) {
     let ops = RefCell::new(Vec::new());
     let mut sink = |op: Op<'_>| {
