@@ -23,8 +23,8 @@ The time of a step is divided by the time that `default` took for the same step 
 each step, this ratio's median over the rounds counts. The table has the mean of these medians over the
 second half of the steps, weighted by the steps' seconds, and a bootstrap interval over the rounds.
 
-Several of these scripts may run at the same time with one --lock. Then one round runs at a time, while
-others start."""
+Several of these scripts can run at the same time with the same --lock. Their rounds then take turns.
+While one runs, the programs of the others can start."""
 
 import argparse
 import contextlib

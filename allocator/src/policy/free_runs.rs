@@ -49,6 +49,20 @@ pub(super) fn count_at_start<T>(list: &[T], is_before: impl Fn(&T) -> bool) -> u
     whole + rest.filter(|element| is_before(element)).count()
 }
 
+/// The same number, in less time if it is what the last search found or one more. Notes it for the next search.
+pub(super) fn count_from_last<T>(
+    list: &[T],
+    last: &Cell<usize>,
+    is_before: impl Fn(&T) -> bool,
+) -> usize {
+    let has_before = |index: usize| list.get(index).is_some_and(&is_before);
+    let is_count = |&count: &usize| !has_before(count) && (count == 0 || has_before(count - 1));
+    let near = [last.get(), last.get() + 1].into_iter().find(is_count);
+    let count = near.unwrap_or_else(|| count_at_start(list, &is_before));
+    last.set(count);
+    count
+}
+
 /// Free runs by position. No two touch.
 ///
 /// A sorted list: programs have tens to hundreds of free runs, and a list of so few is read and changed in fewer
@@ -178,7 +192,8 @@ impl FreeRuns {
 
     /// The free parts of a run, by position.
     pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Run> {
-        let overlapping = self.list[self.first_reaching(run.start)..]
+        let first = count_from_last(&self.list, &self.found, |free| free.end() <= run.start);
+        let overlapping = self.list[first..]
             .iter()
             .take_while(move |free| free.start < run.end());
         overlapping.map(move |free| {
@@ -198,22 +213,6 @@ impl FreeRuns {
         let at_end = Some(last).filter(|free| free.end() == run.end());
         let bytes = |free: Option<Run>| free.map_or(0, |free| free.bytes);
         (bytes(at_start), bytes(at_end))
-    }
-
-    /// The index of the first free run that ends after a position.
-    fn first_reaching(&self, position: u64) -> usize {
-        let ends_after = |index: usize| {
-            self.list
-                .get(index)
-                .is_none_or(|free| free.end() > position)
-        };
-        let is_first = |&index: &usize| ends_after(index) && (index == 0 || !ends_after(index - 1));
-        let found = self.found.get();
-        let near = [found, found + 1].into_iter().find(is_first);
-        let first =
-            near.unwrap_or_else(|| count_at_start(&self.list, |free| free.end() <= position));
-        self.found.set(first);
-        first
     }
 
     fn index_around(&self, run: Run) -> Option<usize> {

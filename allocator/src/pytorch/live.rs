@@ -1,8 +1,8 @@
 //! The allocated blocks by address.
 //!
 //! A hash table of buckets. Each bucket has a byte of the hash of each of its blocks in one word. One comparison
-//! finds a block, and another one a vacant place, so that few branches are mispredicted. A block whose bucket is
-//! full goes to the next bucket that has room.
+//! finds a block in it, and one finds a vacant place, so few branches are mispredicted. If a block's bucket is full,
+//! the block goes to the next bucket that has room.
 
 use super::BlockId;
 use super::block::Blocks;

@@ -25,7 +25,7 @@ use crate::sweep::plan::Plan;
 
 /// Number of workloads to draw timelines for.
 const WORST: usize = 5;
-/// The most lines of reserved memory in one timeline. If there are more ways to run a workload, three are chosen.
+/// The most lines of reserved memory in a timeline. If there are more ways to run a workload, only three are shown.
 const MOST_LINES: usize = 4;
 /// Fewest points of a curve of driver time.
 const FEWEST: usize = 3;

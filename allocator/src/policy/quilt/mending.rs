@@ -172,8 +172,9 @@ impl Quilt {
             return Ok(None);
         }
         let supply = Supply::of(pieces, &self.units);
-        let mut candidates: Vec<ViewId> = self.views.changeable().collect();
-        candidates.truncate(CANDIDATES);
+        let candidates = self.views.changeable().take(CANDIDATES);
+        let mut candidates: Vec<ViewId> = candidates.collect();
+        candidates.sort_unstable();
         let mut mended = None;
         while let Some((id, plan)) = self.best_plan(&candidates, &supply, bytes, most) {
             let marks = self.views.get(id).map_or(&[][..], View::marks);
@@ -189,8 +190,7 @@ impl Quilt {
         Ok(mended)
     }
 
-    /// The plan with the fewest calls, if these are fewer than `most`. Of equal plans, that of the view with the least
-    /// identifier.
+    /// The plan with the fewest calls, if these are fewer than `most`, and its view. Among equals, the first candidate's.
     fn best_plan<'a>(
         &self,
         candidates: &[ViewId],
@@ -201,10 +201,7 @@ impl Quilt {
         let free = &self.pools.space().free;
         let mut best: Option<(ViewId, Plan)> = None;
         for &id in candidates {
-            let most = match &best {
-                Some((of, plan)) => plan.calls() + usize::from(id < *of),
-                None => most,
-            };
+            let most = best.as_ref().map_or(most, |(_, plan)| plan.calls());
             let view = self.views.get(id);
             let plan = view.and_then(|view| Plan::of(view, supply, free, bytes, most));
             best = plan.map(|plan| (id, plan)).or(best);

@@ -4,8 +4,8 @@ use crate::driver::GRANULARITY;
 
 /// Bytes of the smallest unit. Every unit is a multiple of it.
 pub(super) const PAGE: u64 = GRANULARITY;
-/// A usual unit has at most 1/256 of the peak of all units' bytes, so that small programs have small units. A mapping costs
-/// the same for a unit of any size, but a view can only contain whole units in its middle.
+/// A usual unit has at most 1/256 of the peak of all units' bytes. Large units need fewer mappings. Small units fill more of
+/// the gaps between blocks, because only the first and the last unit of a view's block can be partly used.
 const USUAL_PART: u64 = 256;
 /// Bytes of the largest usual unit.
 const LARGEST_USUAL: u64 = 16 << 20;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::slice;
 
-use crate::policy::free_runs::{Run, count_at_start};
+use crate::policy::free_runs::{Run, count_from_last};
 
 use super::streams::{Mark, PackedMark};
 
@@ -202,17 +202,7 @@ impl Uses {
 
     /// The index of the first entry that ends after a position.
     fn first_reaching(&self, position: u64) -> usize {
-        let ends_after = |index: usize| {
-            let last = self.list.get(index);
-            last.is_none_or(|last| last.run.end() > position)
-        };
-        let found = self.found.get();
-        if ends_after(found) && (found == 0 || !ends_after(found - 1)) {
-            return found;
-        }
-        let found = count_at_start(&self.list, |last| last.run.end() <= position);
-        self.found.set(found);
-        found
+        count_from_last(&self.list, &self.found, |last| last.run.end() <= position)
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! **A setting that never returns memory to the device** while the program runs is preferred: it completes on every device
 //! that is as large as what it holds, and the advice is the one that holds least. If the device is so small that each
-//! setting returns memory, the advice is the one that needs the smallest device: it leaves the most room for a next run that
+//! setting returns memory, the advice is the setting that needs the smallest device. It leaves the most room for a run that
 //! needs more.
 //!
 //! **Small differences do not decide.** A recording is one run, and the next one differs. Among settings within

@@ -162,7 +162,7 @@ fn between(bounds: &[u64]) -> Vec<Range<u64>> {
     pairs.map(|(&start, &end)| start..end).collect()
 }
 
-/// The events of the marks whose numbers increase. If the marks of several names do, those of the name with most marks count.
+/// The events of marks of one name whose numbers increase. If there are several such names, of the one with the most marks.
 fn numbered(log: &Log) -> Option<Vec<u64>> {
     let mut by_name: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for Mark { event, tag } in &log.marks {
